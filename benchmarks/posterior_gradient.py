@@ -47,9 +47,9 @@ def problem(name: str, n_per_class: int) -> Problem:
     X = X[:, X.any(axis=0)]
     weights = np.full(len(NAMES), 1.0 / len(NAMES))
     metric = Metric.learn(X, Groups.of(y[kept]), weights, np.ones(X.shape[1]), centred=True)
-    return Problem.build(
-        metric.whiten(X),
-        y[kept],
+    return Problem(
+        X=metric.whiten(X),
+        y=y[kept],
         n_labels=len(labels),
         target="multiclass",
         priors=HierarchicalPriors(),

@@ -109,8 +109,8 @@ def test_parameters_are_simulated_under_the_prior_that_is_sampled(target, n, d, 
     X, new = varying_together(n, d, rng)
     truths = simulate_hierarchical(X, priors, (5000, sbc.K), target, rng)
     metric = sbc.euclidean(X)
-    problem = Problem.build(
-        metric.whiten(X), truths.y[0], n_labels=sbc.K, target=target, priors=priors
+    problem = Problem(
+        X=metric.whiten(X), y=truths.y[0], n_labels=sbc.K, target=target, priors=priors
     )
     theta = rng.standard_normal((5000, problem.n_parameters))
     theta[:, -1] = np.log(priors.scale * np.abs(theta[:, -1]))

@@ -38,7 +38,7 @@ from bsdr_models.bsdr.paper.trees import draw_deviations
 from bsdr_models.bsdr.posterior import Parameters
 from bsdr_models.bsdr.priors import SAMPLING, HierarchicalPriors
 from bsdr_models.bsdr.problem import Problem, label_log_likelihood, regression_log_likelihood
-from bsdr_models.inference.sampling import run_gibbs
+from bsdr_models.inference.sampling import Schedule, run_gibbs
 from bsdr_models.metric import Metric
 from bsdr_models.numerics.design import DenseDesign
 
@@ -116,8 +116,8 @@ def by_default(target: Target, n: int, d: int, priors: HierarchicalPriors, plan:
         X, new = varying_together(n, d, rng)
         truth = simulate_hierarchical(X, priors, (1, K), target, rng)
         metric = euclidean(X)
-        problem = Problem.build(
-            metric.whiten(X), truth.y[0], n_labels=K, target=target, priors=priors
+        problem = Problem(
+            X=metric.whiten(X), y=truth.y[0], n_labels=K, target=target, priors=priors
         )
         if target == "regression":
             exact = fit_conjugate(problem, n_draws=plan.n_draws, rng=rng)
@@ -139,9 +139,7 @@ def by_default(target: Target, n: int, d: int, priors: HierarchicalPriors, plan:
 
 def euclidean(X: FloatArray) -> Metric:
     """The metric under which coefficients are simulated, which no label has part in."""
-    n, d = X.shape
-    learner = MapLearner.of(X, None, np.ones(d), np.full(n, -1), metric="identity")
-    metric = learner.learn().metric
+    metric = MapLearner.of(X, metric="identity").learn().metric
     assert metric is not None
     return metric
 
@@ -216,13 +214,11 @@ def by_gibbs(truths: Truths, plan: Plan, rng: np.random.Generator) -> dict[str, 
             data, SAMPLING, n_components=R_PAPER, n_chains=len(truths.y), rng=stream
         ),
         lambda state, stream: gibbs.step(state, data, SAMPLING, rng=stream),
+        Schedule(draws=plan.n_draws * plan.thin, tune=plan.tune, chains=len(truths.y)),
         record=lambda state: {name: getattr(state, name) for name in NAMES},
-        draws=plan.n_draws,
-        tune=plan.tune,
-        thin=plan.thin,
         rng=rng,
     )
-    return dict(result.draws)
+    return {name: draws[:, plan.thin - 1 :: plan.thin] for name, draws in result.draws.items()}
 
 
 def by_mean_field(truths: Truths, plan: Plan, rng: np.random.Generator) -> dict[str, FloatArray]:

@@ -9,12 +9,12 @@ from sklearn.utils import Tags
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
-from bsdr_models.arrays import FloatArray, SamplesLike, Target, TargetLike
+from bsdr_models.arrays import FloatArray, SamplesLike, TargetLike
 from bsdr_models.base import Estimator
 from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.bsdr.trees import Context
 from bsdr_models.classifier import ProbabilisticClassifier
-from bsdr_models.dask_arrays import is_dask
+from bsdr_models.dask_arrays import is_dask, not_in_memory
 from bsdr_models.groups import read_groups
 from bsdr_models.inference.datatree import output_attrs
 from bsdr_models.regressor import GaussianRegressor
@@ -38,11 +38,12 @@ class BaseBSDR(Estimator):
     _context_type: ClassVar[type[Context]] = Context
 
     def _samples_of_fit(self, X: SamplesLike) -> FloatArray:
-        """Validate training samples."""
-        return validate_samples(self, X, reset=True, least=2)
+        """Validate training samples, which may lack views."""
+        missing = getattr(self, "views", None) is not None
+        return validate_samples(self, X, reset=True, least=2, missing=missing)
 
     @abstractmethod
-    def _fit(self, X: FloatArray, y: np.ndarray, **context: Any) -> Self:
+    def _fit(self, X: FloatArray, targets: np.ndarray, **context: Any) -> Self:
         """Fit to validated features and encoded targets, with fields of the context."""
 
     def _check_width(self) -> None:
@@ -53,35 +54,19 @@ class BaseBSDR(Estimator):
             )
 
     def _set_context(
-        self,
-        X: FloatArray,
-        y: np.ndarray,
-        *,
-        target: Target,
-        labels: np.ndarray,
-        given: np.ndarray | None = None,
-        **more: Any,
+        self, X: FloatArray, targets: np.ndarray, **context: Any
     ) -> np.random.Generator:
-        """Set the data and settings of a fit; returns a random generator for it.
-
-        ``given`` are real targets in their own units.
-        """
+        """Set the context of a fit, given further fields; returns a generator for the fit."""
         self.mean_ = self._scaler.location
         self.scale_ = self._scaler.scale
         fit_rng, tree_rng = as_generator(self.random_state).spawn(2)
         self._tree_seed = int(tree_rng.integers(2**63))
-        if given is None:
-            given = labels[y] if target == "multiclass" else y.astype(np.int64)
         self._context = self._context_type(
             X=X,
-            y=given,
-            targets=y,
-            index=y if target == "multiclass" else None,
+            targets=targets,
             feature_names=feature_names(self),
             constant=self._scaler.constant,
-            labels=labels,
-            target=target,
-            **{"config": self._config(), **more},
+            **{"index": None, "config": self._config(), **context},
         )
         self._tree: xr.DataTree | None = None
         return fit_rng
@@ -136,17 +121,17 @@ class BaseBSDRClassifier(ProbabilisticClassifier, BaseBSDR):
         if fixed.size:
             raise ValueError(f"label {int(fixed[0])} of y is the same in every sample")
         self.classes_ = np.arange(on.shape[1])
-        labels = label_names(targets, on.shape[1])
-        return self._fit(X, on, target="multilabel", labels=labels, **more)
+        more |= {"labels": label_names(targets, on.shape[1]), "y": on.astype(np.int64)}
+        return self._fit(X, on, target="multilabel", **more)
 
-    @abstractmethod
     def _fit_chunks(self, X: SamplesLike, y: TargetLike) -> Self:
         """Fit to a Dask array, or raise a TypeError."""
+        raise not_in_memory(self)
 
     def _read_given(self, y: TargetLike) -> tuple[np.ndarray, dict[str, Any]]:
         """Index of the class of each sample, (N,), and what the context holds of the classes."""
         self.classes_, index = encode_labels(column_or_1d(read_labels(y), warn=True))
-        return index, {"labels": self.classes_}
+        return index, {"labels": self.classes_, "y": self.classes_[index], "index": index}
 
     @property
     def _exclusive(self) -> bool:  # type: ignore[override]
@@ -201,7 +186,7 @@ class BaseBSDRRegressor(GaussianRegressor, BaseBSDR):
         """Outputs as the model sees them, (N, K), and what the context holds of them."""
         given, Y = self._scale_outputs(y, standardize=standardize)
         attrs = output_attrs(self._output_scaler)
-        return Y, {"labels": self._outputs, "given": given, "attrs": attrs}
+        return Y, {"labels": self._outputs, "y": given, "attrs": attrs}
 
     def _moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
         return cast(tuple[FloatArray, FloatArray], self._posterior.moments(X))

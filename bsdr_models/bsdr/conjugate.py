@@ -157,16 +157,12 @@ class Statistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
-    """Nodes of log tau (T,), those of log sigma for each (T, K, G), and log joint densities.
+    """Log joint densities at nodes of the scales."""
 
-    ``noise_density`` (T, K, G) is ``log p(y_k, log sigma | tau)`` and ``density`` (T,) is
-    ``log p(y, log tau)``.
-    """
-
-    scale: FloatArray
-    density: FloatArray
-    noise: FloatArray
-    noise_density: FloatArray
+    scale: FloatArray  # nodes of log tau, (T,)
+    density: FloatArray  # log p(y, log tau), (T,)
+    noise: FloatArray  # nodes of log sigma for each log tau, (T, K, G)
+    noise_density: FloatArray  # log p(y_k, log sigma | tau), (T, K, G)
 
     @property
     def log_evidence(self) -> float:

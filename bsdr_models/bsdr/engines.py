@@ -58,13 +58,10 @@ _N_CHECKED = 48
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the user asks of an engine; None leaves the choice to it.
-
-    ``temperature`` is selected by held-out samples if None, by ``"hmc"`` only.
-    """
+    """What the user asks of an engine; None leaves the choice to it."""
 
     n_components: int | None = None
-    temperature: float | None = None
+    temperature: float | None = None  # selected by held-out samples if None, by "hmc" only
     sampling: Sampling
     progressbar: bool = False
 
@@ -75,22 +72,16 @@ class Options:
 
 @dataclass(frozen=True, kw_only=True)
 class Fit(Result[Posterior]):
-    """A fit to all training samples; S draws of each of C chains, stacked in ``posterior``.
+    """A fit to all training samples; S draws of each of C chains, stacked in ``posterior``."""
 
-    Log evidences are in nats, with standard error, and NaN if unknown. Mixing is that of the log
-    likelihood and of the linear predictor of some training samples: largest R-hat and smallest bulk
-    effective sample size.
-    """
-
-    posterior: Posterior
     engine: Engine
     log_likelihood: FloatArray  # of each draw, (C, S)
     log_prior: FloatArray | None = None  # as standard normals, (C, S)
-    log_evidence: float = np.nan
-    log_evidence_error: float = np.nan
+    log_evidence: float = np.nan  # in nats, NaN if unknown
+    log_evidence_error: float = np.nan  # standard error
     held_out: HeldOutScore = field(default_factory=HeldOutScore)  # at the selected temperature
-    r_hat: float = np.nan
-    ess: float = np.nan
+    r_hat: float = np.nan  # largest of the log likelihood and some linear predictors
+    ess: float = np.nan  # smallest bulk effective sample size of these
     pareto_k: float = np.nan  # of the importance ratios of Laplace's method
     sample_stats: Mapping[str, np.ndarray] = field(default_factory=dict)  # (C, S) each
     run: Mapping[str, float] = field(default_factory=dict)  # time and warm-up of a sampler
@@ -175,14 +166,16 @@ def _fit_hmc(
         )
     run = {"sampling_time": time.perf_counter() - begin, "tuning_steps": hmc.N_WARM_UP}
     interrupted = sampled.interrupted
-    held_out = None
+    held_out = HeldOutScore()
+    log_proba = None
     if options.temperature is None and not interrupted:
         try:
-            held_out = choose_temperature(problem, sampled, learner, build, rng=fold_rng)
+            temperature, held_out, log_proba = choose_temperature(
+                problem, sampled, learner, build, rng=fold_rng
+            )
+            options = replace(options, temperature=temperature)
         except KeyboardInterrupt:  # the draws can still be used
             interrupted = True
-    if held_out is not None:
-        options = replace(options, temperature=held_out.temperature)
     theta = sampled.theta.reshape(-1, problem.n_parameters)
     return _assemble(
         problem,
@@ -194,8 +187,8 @@ def _fit_hmc(
         log_prior=sampled.log_prior,
         log_evidence=sampled.log_evidence,
         log_evidence_error=sampled.log_evidence_error,
-        held_out=HeldOutScore() if held_out is None else held_out.score,
-        held_out_log_proba=None if held_out is None else held_out.log_proba,
+        held_out=held_out,
+        held_out_log_proba=log_proba,
         interrupted=interrupted,
         sample_stats=sampled.stats,
         run=run,
@@ -291,7 +284,6 @@ def _fit_pymc(
         engine,
         model,
         SPEC,
-        included={"projection_offset"},
         draws=options.draws(N_DRAWS),
         tune=int(options.sampling.tune),
         chains=options.sampling.n_chains(),
@@ -374,7 +366,9 @@ def _assemble(
         pareto_k=pareto_k,
         **result,
     )
-    impossible = _is_impossible(fit)
+    # The posterior mean of the log likelihood is a bound of the log evidence.
+    error = 2.0 * np.nan_to_num(fit.log_evidence_error) + log_likelihood.std()
+    impossible = fit.log_evidence - log_likelihood.mean() > error
     if impossible or (engine == "laplace" and not fit.converged):
         fit = replace(fit, log_evidence=np.nan, log_evidence_error=np.nan)
     if interrupted:
@@ -387,13 +381,6 @@ def _assemble(
             "draws: compare fits by held_out_score_",
         )
     return replace(fit, messages=messages, advice=advice)
-
-
-def _is_impossible(fit: Fit) -> bool:
-    """Whether the log evidence is above its bound, the posterior mean of the log likelihood."""
-    excess = fit.log_evidence - fit.log_likelihood.mean()
-    error = 2.0 * np.nan_to_num(fit.log_evidence_error) + fit.log_likelihood.std()
-    return bool(excess > error)
 
 
 def _advice(fit: Fit, *, signal: bool) -> str:

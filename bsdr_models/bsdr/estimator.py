@@ -27,7 +27,7 @@ from bsdr_models.inference.chunks import Chunks
 from bsdr_models.inference.parallel import threads
 from bsdr_models.metric import MetricName
 from bsdr_models.numerics.dependence import weigh_samples
-from bsdr_models.numerics.folds import evenly_spaced, make_folds
+from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.numerics.scaling import single_precision
 from bsdr_models.options import COUNT, POSITIVE, Sampling, StrOptions
 from bsdr_models.rng import RandomState
@@ -106,7 +106,7 @@ class FullRankEstimator(BaseBSDR):
         if self.inference == "laplace" and self.views is not None:
             raise ValueError("inference='laplace' is for one kernel and no views: use 'hmc'")
 
-    def _fit(self, X: FloatArray, y: np.ndarray, **context: Any) -> Self:
+    def _fit(self, X: FloatArray, targets: np.ndarray, **context: Any) -> Self:
         views = read_views(self.views, list(feature_names(self)))
         self._scaler = fit_scaler(X, standardize=True)
         if self._is_plain:
@@ -118,11 +118,10 @@ class FullRankEstimator(BaseBSDR):
         if scaled.shape[0] < scaled.shape[1]:
             scaled = single_precision(scaled)
         if context["groups"] is None:
-            classes = y if context["target"] == "multiclass" else None
-            warn_of_replicates(scaled, classes, stacklevel=4)
-        rng = self._set_context(scaled, y, views=views, **context)
+            warn_of_replicates(scaled, context.get("index"), stacklevel=4)
+        rng = self._set_context(scaled, targets, views=views, **context)
         with one_thread(), threads(self.n_jobs), self._fitting(X.shape):
-            learner = choose_kernel(self._learner(), self._context.target, self._problem)
+            learner = choose_kernel(self._learner(), self._problem)
             fit = fit_problem(
                 learner,
                 self._problem,
@@ -142,8 +141,7 @@ class FullRankEstimator(BaseBSDR):
         return MapLearner.of(
             context.X,
             classes,
-            self._scaler.units,
-            make_folds(context.X, classes, context.groups),
+            units=self._scaler.units,
             metric=self.metric,
             kernel=self.kernel,
             views=context.views,
@@ -158,9 +156,9 @@ class FullRankEstimator(BaseBSDR):
         weights = None
         if context.target == "regression" and context.groups is not None:
             weights = weigh_samples(whitened, targets, context.groups[samples])
-        return Problem.build(
-            whitened,
-            targets,
+        return Problem(
+            X=whitened,
+            y=targets,
             n_labels=len(context.labels),
             target=context.target,
             priors=self._option("priors"),
@@ -249,9 +247,6 @@ class FullRankEstimator(BaseBSDR):
         y = context.modelled
         names = context.modelled_names
         return declare_hierarchical(X, y, priors, context.target, feature_map, names)
-
-    def _samples_of_fit(self, X: SamplesLike) -> FloatArray:
-        return validate_samples(self, X, reset=True, least=2, missing=self.views is not None)
 
     def _scale_new(self, X: SamplesLike) -> FloatArray:
         check_is_fitted(self)
@@ -449,6 +444,8 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
             index[kept],
             target="multiclass",
             labels=self.classes_,
+            y=self.classes_[index[kept]],
+            index=index[kept],
             config=self._config(inference="laplace"),
             samples=None if samples is None else samples[kept],
             kept=kept,

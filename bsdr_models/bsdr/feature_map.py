@@ -22,6 +22,7 @@ from bsdr_models.bsdr.kernels import Kernel, KernelMap, as_kernel
 from bsdr_models.bsdr.views import Views, lacking_views
 from bsdr_models.metric import Groups, Metric, MetricName, choose_weights
 from bsdr_models.numerics.dependence import effective_share
+from bsdr_models.numerics.folds import make_folds
 
 # Penalties of the regression of a view on others, relative to the largest singular value squared.
 _PENALTIES = np.logspace(-6.0, 2.0, 25)
@@ -41,12 +42,6 @@ class FeatureMap:
     maps: tuple[Metric | KernelMap, ...]
     exclusive: bool = False  # whether every sample has exactly one view
     training: FloatArray  # whitened (N, B), if samples may lack views
-
-    @classmethod
-    def linear(cls, metric: Metric) -> "FeatureMap":
-        """Linear in all features."""
-        columns = np.arange(len(metric.diagonal))
-        return cls(names=("",), columns=(columns,), maps=(metric,), training=np.empty((0, 0)))
 
     @property
     def n_views(self) -> int:
@@ -201,42 +196,25 @@ class FeatureMap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapLearner:
-    """Whitened features of the training samples, and of those without a fold.
+    """Whitened features of the training samples, and of those without a fold."""
 
-    X
-        Scaled samples (N, D), NaN where they lack views.
-    classes
-        Of the samples, (N,), or whether they have each label, (N, T); None for real outputs.
-    views
-        Names and features of the views.
-    fold
-        Of each sample, (N,), -1 of those that are never held out.
-    weights
-        For each view, of the candidates of its metric without each fold, (1 + F, J).
-    groups
-        Of the samples, (N,), if samples of one group are held out together.
-    share
-        Effective number of samples over their number.
-    """
-
-    X: FloatArray
-    classes: IntArray | None
+    X: FloatArray  # scaled samples (N, D), NaN where they lack views
+    classes: IntArray | None  # (N,), or whether samples have labels, (N, T); None for real outputs
     units: FloatArray
     kernel: str | Kernel
-    views: tuple[tuple[str, IntArray], ...]
-    fold: IntArray
-    weights: tuple[FloatArray, ...]
-    groups: IntArray | None = None
-    share: float = 1.0
+    views: tuple[tuple[str, IntArray], ...]  # names and features
+    fold: IntArray  # of each sample, (N,), -1 of those that are never held out
+    weights: tuple[FloatArray, ...]  # for each view, of its metrics without each fold, (1 + F, J)
+    groups: IntArray | None = None  # of the samples, (N,), which are held out together
+    share: float = 1.0  # effective number of samples over their number
 
     @classmethod
     def of(
         cls,
         X: FloatArray,
-        classes: IntArray | None,
-        units: FloatArray,
-        fold: IntArray,
+        classes: IntArray | None = None,
         *,
+        units: FloatArray | None = None,
         metric: MetricName = "auto",
         kernel: str | Kernel = "linear",
         views: Views | None = None,
@@ -244,7 +222,11 @@ class MapLearner:
     ) -> "MapLearner":
         """With weights from all samples that have a view, and from those of all folds but one."""
         named = tuple(views or [("", np.arange(X.shape[1]))])
+        units = np.ones(X.shape[1]) if units is None else units
         weights = []
+        fold = np.full(len(X), -1)
+        if classes is not None or groups is not None:
+            fold = make_folds(X, classes, groups)
         share = 1.0 if classes is None else effective_share(np.nan_to_num(X), classes, groups)
         n_folds = int(fold.max(initial=-1)) + 1
         lacking = lacking_views(X, [columns for _, columns in named])

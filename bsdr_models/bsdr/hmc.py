@@ -140,7 +140,7 @@ def sample(
         for i in range(n_draws):
             trajectory = move(problem, whitening, states, step, rng)
             states = move_scale(problem, trajectory.states, rng)
-            stats.append(trajectory.stats())
+            stats.append(trajectory.stats)
             draws.append((states.theta, states.log_likelihood, states.log_prior))
             on_step(0.5 + 0.5 * (i + 1) / n_draws)
     except KeyboardInterrupt:

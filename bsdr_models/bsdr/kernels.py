@@ -77,7 +77,9 @@ class Kernel(Options):
         """Kernel of samples (M, D) and (P, D), (M, P)."""
         if self.name == "polynomial":
             return np.asarray((1.0 + A @ B.T / A.shape[1]) ** 3)
-        square = self._distances(A, B)
+        from sklearn.metrics.pairwise import euclidean_distances  # takes .15 s to load
+
+        square = euclidean_distances(A, B, squared=True) / (self.width**2 * A.shape[1])
         if self.name == "rbf":
             return np.exp(-0.5 * square)
         a = np.sqrt(5.0 * square)
@@ -88,12 +90,6 @@ class Kernel(Options):
         if self.name == "polynomial":
             return np.asarray((1.0 + np.mean(A**2, axis=1)) ** 3)
         return np.ones(len(A))
-
-    def _distances(self, A: FloatArray, B: FloatArray) -> FloatArray:
-        """Squared distances in units of the length scale."""
-        from sklearn.metrics.pairwise import euclidean_distances  # takes .15 s to load
-
-        return np.asarray(euclidean_distances(A, B, squared=True) / (self.width**2 * A.shape[1]))
 
 
 def as_kernel(kernel: str | Kernel) -> Kernel:

@@ -54,9 +54,10 @@ class Normal(NamedTuple):
 
 
 @njit(**OPTIONS)
-def product(normal: Normal, z: SingleArray, out: SingleArray) -> None:
-    """Fill ``out`` with L z of vectors (C, P)."""
+def product(normal: Normal, z: SingleArray) -> SingleArray:
+    """L z of vectors (C, P)."""
     m, n = normal.cross.shape
+    out = np.empty(z.shape, np.float32)
     before = np.empty((len(z), n), np.float32)
     last = np.empty((len(z), m), np.float32)
     for s in range(len(z)):
@@ -71,12 +72,14 @@ def product(normal: Normal, z: SingleArray, out: SingleArray) -> None:
     for s in range(len(z)):
         for i in range(m):
             out[s, n + i] = own[s, i] - shift[s, i]
+    return out
 
 
 @njit(**OPTIONS)
-def transposed(normal: Normal, gradient: SingleArray, out: SingleArray) -> None:
-    """Fill ``out`` with L' times gradients (C, P)."""
+def transposed(normal: Normal, gradient: SingleArray) -> SingleArray:
+    """L' times gradients (C, P)."""
     m, n = normal.cross.shape
+    out = np.empty(gradient.shape, np.float32)
     last = np.empty((len(gradient), m), np.float32)
     for s in range(len(gradient)):
         for i in range(m):
@@ -90,6 +93,7 @@ def transposed(normal: Normal, gradient: SingleArray, out: SingleArray) -> None:
             out[s, i] -= normal.deviations[i] * shift[s, i]
         for i in range(m):
             out[s, n + i] = own[s, i]
+    return out
 
 
 @njit(**OPTIONS)
@@ -217,18 +221,16 @@ def leapfrog(
     """Move coordinates z and momenta p, (C, P) each, by rotations with kicks between them."""
     cos = np.float32(math.cos(step))
     sin = np.float32(math.sin(step))
-    theta = np.empty(z.shape, np.float32)
     gradient = np.empty(z.shape, np.float32)
-    force = np.empty(z.shape, np.float32)
     value = np.empty((len(density.X), len(z)), np.float32)
     for number in range(n_steps):
         if number > 0:
-            product(normal, z, theta)
+            theta = product(normal, z)
             for s in range(len(z)):
                 for i in range(z.shape[1]):
                     theta[s, i] += centre[s, i]
             evaluate(density, theta, value, gradient)
-            transposed(normal, gradient, force)
+            force = transposed(normal, gradient)
             for s in range(len(z)):
                 for i in range(z.shape[1]):
                     p[s, i] += step * (force[s, i] + z[s, i])

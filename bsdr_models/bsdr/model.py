@@ -37,7 +37,6 @@ from bsdr_models.inference.declaring import (
     read_priors,
 )
 from bsdr_models.metric import Metric
-from bsdr_models.numerics.folds import make_folds
 from bsdr_models.validation import check_features, encode_classes, read_views
 
 # A symbolic variable; the annotations of PyTensor are partial.
@@ -124,15 +123,8 @@ def build_model(
     """
     numbers, own = read_priors(priors, HierarchicalPriors())
     X, features = check_features(X, y, 1)
-    learner = MapLearner.of(
-        X,
-        None,
-        np.ones(X.shape[1]),
-        np.full(len(X), -1),
-        metric="identity",
-        kernel=kernel,
-        views=read_views(views, features),
-    )
+    named = read_views(views, features)
+    learner = MapLearner.of(X, metric="identity", kernel=kernel, views=named)
     return declare_hierarchical(
         X,
         y,
@@ -245,9 +237,7 @@ def metric_projection(offset: Tensor, X: FloatArray, y: TargetLike | None = None
     (178, 2)
     """
     classes = None if y is None else encode_classes(y)[0]
-    fold = np.full(len(X), -1) if classes is None else make_folds(X, classes)
-    units = np.ones(X.shape[1])
-    metric = MapLearner.of(X, classes, units, fold).learn().metric
+    metric = MapLearner.of(X, classes).learn().metric
     assert metric is not None
     return _root(metric, offset)
 

@@ -43,18 +43,14 @@ _NO_DIRECTION = 1e-12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
-    """S draws of the parameters that predictions need, with a component for each contrast.
-
-    ``outside`` are standard normals; times their standard deviation they are the part of the latent
-    coordinates that whitened features do not determine.
-    """
+    """S draws of the parameters that predictions need, with a component for each contrast."""
 
     projection: FloatArray  # of whitened features, with the scales of views, (S, R, B)
     scale: FloatArray  # tau, (S,)
     weights: FloatArray  # C, (S, R, K)
     bias: FloatArray  # C'b, centred over classes, (S, K)
     noise_scale: FloatArray | None  # sigma of real outputs, (S, K)
-    outside: FloatArray  # (S, R)
+    outside: FloatArray  # standard normals of what whitened features do not determine, (S, R)
     view_scale: FloatArray | None = None  # lambda, (S, V); None for one view
 
     def take(self, index: IntArray | slice) -> "Parameters":

@@ -58,54 +58,25 @@ class Problem:
 
     A vector has, in this order, standard normals of the projection (B, J) and of the biases (J,),
     those of the log relative scales of views (V,), and log tau.
-
-    X, y
-        Whitened features, (N, B), and targets as in
-        :class:`bsdr_models.bsdr.paper.mean_field.Data`.
-    contrasts
-        C, (J, K).
-    views
-        View of each whitened feature, (B,), in order; None for one view.
-    weights
-        Of the samples of real outputs in the likelihood, (N,); None if they are independent.
     """
 
-    X: FloatArray
-    y: np.ndarray
-    contrasts: FloatArray
+    X: FloatArray  # whitened features, (N, B)
+    y: np.ndarray  # as in :class:`bsdr_models.bsdr.paper.mean_field.Data`
+    n_labels: int  # classes, labels or outputs, K
     target: Target
     priors: HierarchicalPriors
-    views: IntArray | None = None
-    weights: FloatArray | None = None
-
-    @classmethod
-    def build(
-        cls,
-        X: FloatArray,
-        y: np.ndarray,
-        *,
-        n_labels: int,
-        target: Target,
-        priors: HierarchicalPriors,
-        views: IntArray | None = None,
-        weights: FloatArray | None = None,
-    ) -> "Problem":
-        """From whitened features (N, B) and targets."""
-        return cls(
-            X=np.ascontiguousarray(X),
-            y=y,
-            contrasts=make_contrasts(n_labels, target),
-            target=target,
-            priors=priors,
-            views=views,
-            weights=weights,
-        )
+    views: IntArray | None = None  # view of each whitened feature, (B,), in order; None for one
+    weights: FloatArray | None = None  # of dependent samples of real outputs, (N,)
 
     def select(self, samples: IntArray | BoolArray) -> "Problem":
         """The problem of some samples."""
-        X = np.ascontiguousarray(self.X[samples])
         weights = None if self.weights is None else self.weights[samples]
-        return replace(self, X=X, y=self.y[samples], weights=weights)
+        return replace(self, X=self.X[samples], y=self.y[samples], weights=weights)
+
+    @cached_property
+    def contrasts(self) -> FloatArray:
+        """C, (J, K)."""
+        return make_contrasts(self.n_labels, self.target)
 
     @property
     def n_loadings(self) -> int:

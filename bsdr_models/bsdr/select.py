@@ -8,13 +8,13 @@ without the held-out samples, whose labels the metric would otherwise know.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from scipy.optimize import minimize, minimize_scalar
 from scipy.special import logsumexp
 
-from bsdr_models.arrays import FloatArray, IntArray, Target
+from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.bsdr.conjugate import fit_conjugate
 from bsdr_models.bsdr.feature_map import FeatureMap, MapLearner
 from bsdr_models.bsdr.hmc import Sampled, continue_on
@@ -70,19 +70,6 @@ def fit_temperature(log_p: FloatArray, y: IntArray, lapse: float, *, signal: boo
     return math.exp(minimize_scalar(loss, bounds=bounds, method="bounded").x)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldOut:
-    """Temperature, and predictions of held-out samples at that of all other folds.
-
-    ``log_proba`` are log probabilities of the classes, or of each label that it is 1, (N, K); NaN
-    of samples that were not held out.
-    """
-
-    temperature: float  # 1 if no sample can be held out, at least 1 without a signal
-    score: HeldOutScore
-    log_proba: FloatArray
-
-
 def choose_temperature(
     problem: Problem,
     sampled: Sampled,
@@ -90,35 +77,34 @@ def choose_temperature(
     build: Build,
     *,
     rng: np.random.Generator,
-) -> HeldOut:
-    """Temperature by folds of the samples, and their held-out predictions at it.
+) -> tuple[float, HeldOutScore, FloatArray | None]:
+    """Temperature by folds of the samples, and predictions of each at that of all other folds.
 
-    The chains of each fold start from the last states of those of all samples, in the whitened
-    features of the fold, and forget the held-out labels within a few trajectories. As of new
-    samples, directions that no other sample has are left out.
+    The predictions are their score, and log probabilities of the classes, or of each label that it
+    is 1, (N, K); NaN of samples that were not held out, and None if none was. The temperature is
+    then 1, and at least 1 without a signal. The chains of each fold start from the last states of
+    those of all samples, in the whitened features of the fold, and forget the held-out labels
+    within a few trajectories. As of new samples, directions that no other sample has are left out.
     """
     folds = learner.fold
-    lapse = problem.priors.lapse
-    shape = len(folds), problem.contrasts.shape[1]
-    log_p = np.full(shape if problem.target == "multiclass" else (*shape, 2), np.nan)
     if folds.max() < 1:
-        return HeldOut(
-            temperature=1.0, score=HeldOutScore(), log_proba=log_p.reshape(*shape, -1)[..., 0]
-        )
+        return 1.0, HeldOutScore(), None
+    lapse = problem.priors.lapse
+    shape = len(folds), problem.n_labels
+    log_p = np.full(shape if problem.target == "multiclass" else (*shape, 2), np.nan)
     streams = rng.spawn(int(folds.max()) + 1)
 
     def predict(fold: int) -> None:
         out = folds == fold
-        feature_map = learner.learn(fold)
+        train, held_out = _split(learner, build, fold)
         theta = continue_on(
             problem.select(~out),
-            build(feature_map, np.flatnonzero(~out)),
+            train,
             sampled,
             n_warm_up=_N_WARM_UP,
             n_draws=_N_KEPT,
             rng=streams[fold],
         )
-        held_out = build(feature_map, np.flatnonzero(out))
         log_p[out] = log_probabilities(held_out.linear_predictor(theta), problem.target, lapse)
 
     run_in_threads(predict, range(len(streams)))
@@ -135,7 +121,14 @@ def choose_temperature(
     log_p[known] = tempered
     if problem.target != "multiclass":
         log_p = log_p[..., 0]
-    return HeldOut(temperature=temperature, score=score, log_proba=log_p)
+    return temperature, score, log_p
+
+
+def _split(learner: MapLearner, build: Build, fold: int) -> tuple[Problem, Problem]:
+    """Problems of the samples that are not in a fold, and of those in it, by the same features."""
+    feature_map = learner.learn(fold)
+    out = learner.fold == fold
+    return build(feature_map, np.flatnonzero(~out)), build(feature_map, np.flatnonzero(out))
 
 
 def _outcomes(problem: Problem) -> IntArray:
@@ -155,7 +148,7 @@ def _temper_folds(
     return tempered
 
 
-def choose_kernel(learner: MapLearner, target: Target, build: Build) -> MapLearner:
+def choose_kernel(learner: MapLearner, build: Build) -> MapLearner:
     """With the kernel of an argument, or for ``"auto"`` of the best score of held-out samples.
 
     A kernel other than the linear one must be better by more than chance.
@@ -164,10 +157,8 @@ def choose_kernel(learner: MapLearner, target: Target, build: Build) -> MapLearn
         return learner
     kernels = [Kernel("linear"), *(Kernel("matern", width) for width in WIDTHS)]
     learners = [replace(learner, kernel=kernel) for kernel in kernels]
-    if target == "regression":
-        scores = np.stack([_score_outputs(each, build) for each in learners])
-    else:
-        scores = np.stack([score_kernel(each, build) for each in learners])
+    score = _score_outputs if learner.classes is None else score_kernel
+    scores = np.stack([score(each, build) for each in learners])
     best = 1 + int(np.argmax(scores[1:].mean(axis=1)))
     gain = scores[best] - scores[0]
     error = np.std(gain, ddof=1) / math.sqrt(len(gain))
@@ -181,11 +172,8 @@ def score_kernel(learner: MapLearner, build: Build) -> FloatArray:
     y = []
     n_known = 0
     for fold in range(int(learner.fold.max()) + 1):
-        feature_map = learner.learn(fold)
-        out = learner.fold == fold
-        problem = build(feature_map, np.flatnonzero(~out))
+        problem, held_out = _split(learner, build, fold)
         mode = find_mode(problem, math.log(problem.priors.scale))
-        held_out = build(feature_map, np.flatnonzero(out))
         eta = held_out.linear_predictor(mode[None])
         log_p.append(log_probabilities(eta, problem.target, problem.priors.lapse))
         y.append(_outcomes(held_out))
@@ -216,17 +204,14 @@ def score_folds(
     """Log densities (N,) of real outputs that are held out by folds, and those without features."""
     score, empty = np.full((2, len(learner.fold)), np.nan)
     for fold in range(int(learner.fold.max()) + 1):
-        feature_map = learner.learn(fold)
-        out = learner.fold == fold
-        train = build(feature_map, np.flatnonzero(~out))
-        new = build(feature_map, np.flatnonzero(out))
+        train, new = _split(learner, build, fold)
         for values, size in ((score, 1.0), (empty, 0.0)):
             given = replace(train, X=size * train.X)
             draws = fit_conjugate(given, n_draws=_N_DRAWS, rng=rng).draws
             assert draws.noise_scale is not None
             eta = draws.linear_predictor(size * new.X)
             each = regression_log_likelihood(eta, new.y, draws.noise_scale)
-            values[out] = logsumexp(each, axis=0) - math.log(_N_DRAWS)
+            values[learner.fold == fold] = logsumexp(each, axis=0) - math.log(_N_DRAWS)
     return score, empty
 
 

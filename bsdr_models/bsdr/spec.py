@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from bsdr_models.arrays import ProjectionPrior
-from bsdr_models.dims import BASIS, COMPONENT, FEATURE, LABEL, OBS, VIEW
+from bsdr_models.dims import BASIS, COMPONENT, CONTRAST, FEATURE, LABEL, OBS, VIEW
 from bsdr_models.spec import ModelSpec
 
 PROJECTION_PRECISION_DIMS: Mapping[ProjectionPrior, tuple[str, ...]] = MappingProxyType(
@@ -34,12 +34,16 @@ SPEC = ModelSpec(
             "projection_precision": PROJECTION_PRECISION_DIMS["entrywise"],
             "projection": (FEATURE, COMPONENT),
             "latent": (OBS, COMPONENT),
+            "latent_offset": (OBS, COMPONENT),
             "weight_precision": (COMPONENT, LABEL),
             "weights": (COMPONENT, LABEL),
             "bias_precision": (LABEL,),
             "bias": (LABEL,),
             "utilities": (OBS, LABEL),
             "scale": (),
+            "projection_offset": (FEATURE, CONTRAST),
+            "basis_offset": (BASIS, CONTRAST),
+            "bias_contrasts": (CONTRAST,),
             "view_scale": (VIEW,),
             "basis_weights": (BASIS, COMPONENT),
             "view_share": (VIEW,),

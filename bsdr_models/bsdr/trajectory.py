@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import cho_solve
 
-from bsdr_models.arrays import BoolArray, FloatArray, IntArray, SingleArray
+from bsdr_models.arrays import FloatArray, IntArray, SingleArray
 from bsdr_models.bsdr import leapfrog
 from bsdr_models.bsdr.problem import Problem
 from bsdr_models.inference.parallel import run_in_threads
@@ -127,18 +127,6 @@ class Whitening:
         )
         return cls(centre=theta.mean(axis=0), normal=normal)
 
-    def transposed(self, gradient: FloatArray) -> SingleArray:
-        """L' times gradients (C, P)."""
-        out: SingleArray = np.empty(gradient.shape, np.float32)
-        leapfrog.transposed(self.normal, gradient.astype(np.float32), out)
-        return out
-
-    def product(self, z: SingleArray) -> SingleArray:
-        """L z of vectors (C, P)."""
-        out = np.empty_like(z)
-        leapfrog.product(self.normal, z, out)
-        return out
-
     def standardised(self, difference: FloatArray) -> FloatArray:
         """z, (C, P), of differences theta - centre; 0 of what is fixed."""
         cross = self.normal.cross
@@ -167,21 +155,7 @@ class Trajectory:
 
     states: States  # ends, or beginnings where these are rejected
     acceptance: FloatArray  # probabilities, (C,)
-    divergent: BoolArray  # (C,)
-    energy: FloatArray  # of the states with their momenta, in nats, (C,)
-    step: float
-    n_steps: int
-
-    def stats(self) -> dict[str, np.ndarray]:
-        """Statistics of the trajectory, (C,) each, by their names in ArviZ."""
-        n_chains = len(self.acceptance)
-        return {
-            "acceptance_rate": self.acceptance,
-            "diverging": self.divergent,
-            "energy": self.energy,
-            "n_steps": np.full(n_chains, self.n_steps),
-            "step_size": np.full(n_chains, self.step),
-        }
+    stats: dict[str, np.ndarray]  # (C,) each, by their names in ArviZ
 
 
 def move(
@@ -206,12 +180,13 @@ def move(
     def integrate(chains: IntArray) -> tuple[np.ndarray, ...]:
         """Ends of some trajectories, their log densities and gradient, and momenta."""
         z: SingleArray = w.standardised(states.theta[chains] - centre[chains]).astype(np.float32)
-        p = normal[chains] + half * (w.transposed(states.gradient[chains]) + z)
+        force = leapfrog.transposed(w.normal, states.gradient[chains].astype(np.float32))
+        p = normal[chains] + half * (force + z)
         start = centre[chains].astype(np.float32)
         leapfrog.leapfrog(density, w.normal, start, z, p, np.float32(step), n_steps)
-        theta: FloatArray = centre[chains] + w.product(z)
+        theta: FloatArray = centre[chains] + leapfrog.product(w.normal, z)
         log_likelihood, log_prior, gradient = problem.log_density(theta)
-        p += half * (w.transposed(gradient) + z)
+        p += half * (leapfrog.transposed(w.normal, gradient.astype(np.float32)) + z)
         return theta, log_likelihood, log_prior, gradient, p
 
     n_chains = len(normal)
@@ -228,10 +203,13 @@ def move(
     return Trajectory(
         states=states.where(accepted, new),
         acceptance=acceptance,
-        divergent=change < -_DIVERGENT,
-        energy=-begin - np.where(accepted, change, 0.0),
-        step=step,
-        n_steps=n_steps,
+        stats={
+            "acceptance_rate": acceptance,
+            "diverging": change < -_DIVERGENT,
+            "energy": -begin - np.where(accepted, change, 0.0),  # with momenta, in nats
+            "n_steps": np.full(n_chains, n_steps),
+            "step_size": np.full(n_chains, step),
+        },
     )
 
 

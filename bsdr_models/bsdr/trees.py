@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -21,15 +20,6 @@ from bsdr_models.numerics.relevance import feature_relevance
 # Arrays by group and name.
 type Groups = dict[str, dict[str, ArrayLike]]
 
-# Dims of free variables of the PyMC models, and of the log prior of all.
-FREE_DIMS = {
-    "projection_offset": (dims.FEATURE, dims.CONTRAST),
-    "basis_offset": (dims.BASIS, dims.CONTRAST),
-    "bias_contrasts": (dims.CONTRAST,),
-    "latent_offset": (dims.OBS, dims.COMPONENT),
-    "parameters": (),
-}
-
 # Draws that a tree holds at least, enough for intervals,
 LEAST_DRAWS = 100
 # unless these have more numbers.
@@ -41,16 +31,10 @@ TIE = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context(datatree.Context):
-    """Data and settings of a fit of BSDR.
+    """Data and settings of a fit of BSDR."""
 
-    targets
-        As in :class:`bsdr_models.bsdr.paper.mean_field.Data`.
-    views
-        Names and features of views.
-    """
-
-    targets: np.ndarray
-    views: list[tuple[str, IntArray]] | None = None
+    targets: np.ndarray  # as in :class:`bsdr_models.bsdr.paper.mean_field.Data`
+    views: list[tuple[str, IntArray]] | None = None  # names and features
 
     @property
     def modelled(self) -> np.ndarray:
@@ -61,16 +45,6 @@ class Context(datatree.Context):
     def log_scale(self) -> float:
         """Sum over real outputs of the log of their scale, which log densities of y contain."""
         return float(np.sum(np.log(self.attrs.get("y_scale", 1.0))))
-
-    def build(
-        self,
-        groups: Groups,
-        *,
-        dims: Mapping[str, tuple[str, ...]] | None = None,
-        **options: Any,
-    ) -> xr.DataTree:
-        """Tree of a fit; options are those of `fit_tree`."""
-        return self.fit_tree(groups, SPEC, dims={**FREE_DIMS, **(dims or {})}, **options)
 
 
 def hierarchical_tree(
@@ -156,10 +130,12 @@ def hierarchical_tree(
         if context.target != "regression":
             each -= TIE * rng.random(each.shape)
         groups["log_likelihood"] = {"y": (each - context.log_scale).reshape(*shape, -1)}
-    return context.build(
+    return context.fit_tree(
         groups,
+        SPEC,
         inference_method=fit.engine,
         n_components=r,
+        dims={"parameters": ()},
         coords={dims.VIEW: feature_map.names} if feature_map.n_views > 1 else None,
         attrs={"alignment": "affine", "nonlinear": int(not feature_map.is_linear), **attrs},
     )

@@ -49,7 +49,7 @@ from bsdr_models.inference.declaring import (
     read_declared,
     read_priors,
 )
-from bsdr_models.inference.engines import hand_written
+from bsdr_models.inference.engines import HandWritten
 from bsdr_models.options import TOLERANCE, check_number
 from bsdr_models.validation import check_features, check_samples
 
@@ -325,7 +325,7 @@ def class_separation(latent: Tensor, y: IntArray, criterion: str = "trace_ratio"
             except np.linalg.LinAlgError:
                 return np.inf, np.zeros_like(X)
 
-        return hand_written(value_and_gradient)(latent)
+        return HandWritten(value_and_gradient)(latent)
     known = y >= 0
     indicator = (y[known, None] == np.unique(y[known])).astype(np.float64)  # (N, K)
     mean = (indicator / indicator.sum(axis=0)).T

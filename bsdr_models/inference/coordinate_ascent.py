@@ -141,15 +141,11 @@ def run_coordinate_ascent[S](
 ) -> Result[S]:
     """Maximise the bound from one or several initial states, and keep the best.
 
-    ``init(rng, restart)`` gives an initial state, with a random stream for each restart, and
-    ``step(state)`` a state and its bound, which it must not lower. A round is one step, or with an
-    extrapolation three, the third from an extrapolated point. A restart has converged when a round
-    gains less than ``tol`` nats; at most ``max_iter`` steps are kept. The ``posterior`` of the
-    result is the last state of the best restart. A later interrupt than in the first step ends the
-    fit and keeps the best state.
-
-    FallingBoundError if a step lowers the bound beyond rounding, FloatingPointError if the bound is
-    not finite.
+    ``init(rng, restart)`` gives an initial state, with a random stream for each restart. A restart
+    has converged when a round, of one step or of three with an extrapolation, gains less than
+    ``tol`` nats. The ``posterior`` of the result is the last state of the best restart, also after
+    an interrupt. FallingBoundError if a step lowers the bound beyond rounding, FloatingPointError
+    if it is not finite.
     """
     advice = (
         f"mean field stopped after max_iter={max_iter} iterations before the bound rose by less "

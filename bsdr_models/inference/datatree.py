@@ -178,13 +178,10 @@ class Context:
         groups: dict[str, dict[str, Any]],
         spec: ModelSpec,
         *,
-        inference_method: InferenceMethod,
-        n_components: int,
-        attrs: Mapping[str, object] | None = None,
-        dims: Mapping[str, tuple[str, ...]] | None = None,
         coords: Mapping[str, Coordinate] | None = None,
+        **options: Any,
     ) -> xr.DataTree:
-        """Tree of a fit: groups of the model, and the data unless too large; see `_build`."""
+        """Tree of a fit, of groups and options as of `_build`, and of the data unless too large."""
         samples = self.kept if self.samples is None else self.samples
         groups["observed_data"] = {"y": self.y}
         if not issparse(self.X) and self.X.size <= MAX_NUMBERS:
@@ -195,15 +192,7 @@ class Context:
             groups["fit"]["y_index"] = self.index
             groups["fit"]["class_frequency"] = self.frequency
         named = {} if samples is None else {OBS: samples}
-        return self._build(
-            groups,
-            spec,
-            inference_method=inference_method,
-            n_components=n_components,
-            attrs=attrs,
-            dims=dims,
-            coords=named | dict(coords or {}),
-        )
+        return self._build(groups, spec, coords=named | dict(coords or {}), **options)
 
     def predictions_tree(
         self,

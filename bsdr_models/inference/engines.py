@@ -19,9 +19,8 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-import xarray as xr
 from pymc.variational.approximations import MeanField
-from pytensor.compile.mode import Mode, get_default_mode
+from pytensor.compile.mode import get_default_mode
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
@@ -43,14 +42,13 @@ def run_pymc(
     tune: int,
     chains: int,
     excluded: Set[str] = frozenset(),
-    included: Set[str] = frozenset(),
     **options: Any,
 ) -> Sampled:
     """Draws by "nuts" or "advi" of the variables of the specification but those ``excluded``.
 
-    Others may be ``included``. ``options`` are those of :func:`fit_advi`.
+    ``options`` are those of :func:`fit_advi`.
     """
-    recorded = (spec.variables.keys() - excluded) | included
+    recorded = spec.variables.keys() - excluded
     available = (variable.name for variable in (*model.free_RVs, *model.deterministics))
     options["var_names"] = [name for name in available if name in recorded]
     if engine == "nuts":
@@ -73,12 +71,10 @@ def sample_nuts(
 ) -> Sampled:
     """Draw the variables ``var_names`` by NUTS: by nutpie if installed, else by PyMC.
 
-    ``model`` has no latent utilities, since NUTS needs gradients; ``target_accept`` is high by
-    default, since the posterior of separable classes has heavy tails. ``covariance`` (P, P)
-    estimates the posterior covariance of the unconstrained variables, in the order of
-    ``model.value_vars``: it is then the fixed mass matrix of PyMC's sampler, whose warm-up adapts
-    only the step size. ``starts`` are initial values of each chain by variable, PyMC's with jitter
-    by default. After a keyboard interrupt it returns the draws that all begun chains have.
+    ``target_accept`` is high by default, since the posterior of separable classes has heavy tails.
+    ``covariance`` (P, P) of the unconstrained variables, in the order of ``model.value_vars``, is a
+    fixed mass matrix, and ``starts`` are initial values of each chain by variable. After a keyboard
+    interrupt it returns the draws that all begun chains have.
     """
     options: dict[str, Any] = {}
     if starts is not None:
@@ -107,7 +103,8 @@ def sample_nuts(
         for name, array in trace["sample_stats"].data_vars.items()
         if array.ndim == 2 and array.dtype.kind in "biuf"
     }
-    posterior, stats = _complete(_values(trace, var_names), stats)
+    draws_of = {name: trace["posterior"].dataset[name].values for name in var_names}
+    posterior, stats = _complete(draws_of, stats)
     n_chains, n_draws = next(iter(posterior.values())).shape[:2]
     if n_divergent := int(stats["diverging"].sum()):
         warnings.warn(
@@ -135,13 +132,14 @@ def fit_advi(
 ) -> Sampled:
     """Fit independent normals by stochastic gradients (Adam), from PyMC's or given initial values.
 
-    ``draws`` are independent draws from the best approximation, as one chain. After a keyboard
-    interrupt it returns the best fit until then. Other arguments are as in :func:`sample_nuts`.
-    ``fit`` has the noisy bound of the best restart (``elbo``) and the mean of the last tenth of the
-    bound of every restart (``restarts``).
+    The result has draws of the best approximation as one chain, its noisy bound (``elbo``) and the
+    mean of the last tenth of that of every restart (``restarts``). After a keyboard interrupt it is
+    the best fit until then.
     """
     best: MeanField | None = None
     restarts: list[float] = []
+    # A rewrite of the default mode fails in Numba for axes of length one.
+    mode = get_default_mode().excluding("scalarize")
     with model, _quiet_pymc(not progressbar):
         for start in starts:
             approximation = pm.fit(
@@ -149,7 +147,7 @@ def fit_advi(
                 method="advi",
                 start=start,
                 obj_optimizer=pm.adam(learning_rate=learning_rate),
-                compile_kwargs={"mode": _advi_mode()},
+                compile_kwargs={"mode": mode},
                 random_seed=int(rng.integers(2**31)),
                 progressbar=progressbar,
             )
@@ -163,44 +161,36 @@ def fit_advi(
         assert best is not None
         trace = best.sample(draws, random_seed=int(rng.integers(2**31)))
     return Sampled(
-        draws=_values(trace, var_names),
+        draws={name: trace["posterior"].dataset[name].values for name in var_names},
         fit={"elbo": -best.hist, "restarts": np.array(restarts)},
         interrupted=interrupted,
     )
 
 
-type HandWritten = Callable[..., tuple[float | FloatArray, ...]]
-
-
-def hand_written(function: HandWritten) -> Callable[..., Any]:
-    """Wrap a NumPy function, arrays -> value and gradient by each, as a scalar PyTensor Op.
+class HandWritten(Op):
+    """Op of a NumPy function of arrays, which returns a scalar and its gradient by each array.
 
     It has first derivatives only, and is for densities whose graph compiles or runs slowly.
     """
-    op = _HandWritten(function)
-    return lambda *inputs: op.make_node(*inputs).outputs[0]
 
+    default_output = 0  # the others are the gradients
 
-class _HandWritten(Op):
-    """Op with the value and the gradients as outputs."""
-
-    def __init__(self, function: HandWritten) -> None:
+    def __init__(self, function: Callable[..., tuple[float | FloatArray, ...]]) -> None:
         self.function = function
 
     def make_node(self, *inputs: Any) -> Apply[Any]:
+        """Node of the graph with the value and the gradients as outputs."""
         variables = [pt.as_tensor_variable(value) for value in inputs]
         return Apply(self, variables, [pt.dscalar(), *(v.type() for v in variables)])
 
     def perform(self, node: Apply[Any], inputs: Any, output_storage: Any) -> None:
+        """Call the function."""
         for cell, value in zip(output_storage, self.function(*inputs), strict=True):
             cell[0] = np.asarray(value, dtype=np.float64)
 
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
+        """Gradient of a function of the value."""
         return [cotangents[0] * gradient for gradient in outputs[1:]]
-
-
-def _values(trace: xr.DataTree, names: Sequence[str]) -> dict[str, np.ndarray]:
-    return {name: trace["posterior"].dataset[name].values for name in names}
 
 
 def _complete(
@@ -219,11 +209,6 @@ def _complete(
         for group in (posterior, stats)
     )
     return posterior, stats
-
-
-def _advi_mode() -> Mode:
-    """PyTensor's default without a rewrite that fails in Numba for axes of length one."""
-    return get_default_mode().excluding("scalarize")
 
 
 @contextmanager

@@ -28,18 +28,13 @@ AGREEMENT = 1e-3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapResult:
-    """Best point (P,) over all restarts, and the negative log density there, in nats.
+    """Best point of all restarts."""
 
-    ``values`` are the final ones of restarts with a finite objective, ``trace`` those after each
-    iteration of the best one. It has ``converged`` if it ended at an optimum; the point of another,
-    or after an interrupt, is the best until then.
-    """
-
-    x: FloatArray
-    value: float
-    values: tuple[float, ...]
-    trace: FloatArray
-    converged: bool
+    x: FloatArray  # (P,)
+    value: float  # negative log density there, in nats
+    values: tuple[float, ...]  # final ones of the restarts with a finite objective
+    trace: FloatArray  # values after each iteration of the best restart
+    converged: bool  # whether it ended at an optimum; otherwise x is the best point until then
     interrupted: bool
 
     @property
@@ -74,11 +69,9 @@ def run_map(
 ) -> MapResult:
     """Minimise from every initial point (P,), and keep the lowest value.
 
-    The objective maps a point to the negative log density and its gradient; it may raise
-    LinAlgError or return non-finite values far out, from which the search steps back. A restart has
-    converged when an iteration gains less than about ``tol`` nats, relative to the initial value.
-    A FloatingPointError says that the objective is not finite at any initial point, and a
-    KeyboardInterrupt is raised again if it comes before the first point.
+    The objective may raise LinAlgError or return non-finite values far out, from which the search
+    steps back. A restart has converged when an iteration gains less than about ``tol`` nats,
+    relative to the initial value. FloatingPointError if no initial point has a finite objective.
     """
     best, ends = run_restarts(
         partial(_descend, objective, bounds, max_iter, tol),

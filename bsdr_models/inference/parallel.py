@@ -46,13 +46,12 @@ def run_tasks[A, R](
     n_jobs: int | None = None,
     what: str = "tasks",
     progressbar: bool = False,
-    on_done: Callable[[R], object] = lambda result: None,
 ) -> Outcome[R]:
     """Call ``task``, which workers pickle, with every argument.
 
-    ``what`` is the title of the bar. ``on_done`` gets each result in order of completion. No other
-    task is begun after an interrupt, which before the first result raises KeyboardInterrupt. A
-    worker that is killed raises joblib's ``TerminatedWorkerError``.
+    ``what`` is the title of the bar. No other task is begun after an interrupt, which before the
+    first result raises KeyboardInterrupt. A worker that is killed raises joblib's
+    ``TerminatedWorkerError``.
     """
     results: dict[int, R] = {}
     interrupted = False
@@ -63,7 +62,6 @@ def run_tasks[A, R](
         try:
             for number, result in stream:
                 results[number] = result
-                on_done(result)
                 bar.update()
                 logger.debug("%s: %d of %d done", what, len(results), len(arguments))
         except KeyboardInterrupt:

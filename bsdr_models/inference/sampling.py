@@ -35,17 +35,13 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampled:
-    """Draws of a sampler, (chain, draw, ...) by name, and statistics of each, (chain, draw).
+    """Draws of a sampler, and what is known of its run."""
 
-    ``fit`` is of ADVI: ``elbo`` by iteration, and of each restart. ``attrs`` are of a sampler, by
-    their names in ArviZ: seconds with warm-up, and its length.
-    """
-
-    draws: Mapping[str, FloatArray]
-    sample_stats: Mapping[str, FloatArray] = field(default_factory=dict)
-    fit: Mapping[str, FloatArray] = field(default_factory=dict)
+    draws: Mapping[str, FloatArray]  # (chain, draw, ...) by name
+    sample_stats: Mapping[str, FloatArray] = field(default_factory=dict)  # (chain, draw)
+    fit: Mapping[str, FloatArray] = field(default_factory=dict)  # bounds of ADVI, see `fit_advi`
     interrupted: bool = False
-    attrs: Mapping[str, float] = field(default_factory=dict)
+    attrs: Mapping[str, float] = field(default_factory=dict)  # times, by their names in ArviZ
 
 
 def run_sampler[S](
@@ -69,12 +65,10 @@ def run_sampler[S](
         return run_gibbs(
             init,
             step,
+            schedule,
             record=lambda state: {k: v for k, v in record(state).items() if k not in excluded},
             stats=stats,
             rng=rng,
-            draws=schedule.draws,
-            tune=schedule.tune,
-            progressbar=schedule.progressbar,
         )
     # PyMC takes most of a second to load.
     from bsdr_models.inference.engines import run_pymc
@@ -85,36 +79,34 @@ def run_sampler[S](
 def run_gibbs[S](
     init: Init[S],
     step: Step[S],
+    schedule: Schedule,
     *,
     record: Record[S],
     stats: Record[S] = lambda state: {},
-    draws: int,
-    tune: int,
-    thin: int = 1,
     rng: np.random.Generator,
-    progressbar: bool = False,
 ) -> Sampled:
-    """Sweep ``tune + draws * thin`` times and keep every ``thin``-th state after warm-up.
+    """Sweep ``tune + draws`` times, and keep the states after warm-up.
 
     ``init`` and ``step`` return a state of all C chains, a dataclass of arrays (C, ...), and get
     separate streams; ``record`` returns the values to keep, (C, ...) by name, and ``stats`` the
-    statistics of a sweep, (C,) each. An interrupt after
-    the first draw keeps the draws until then. FloatingPointError if a value is not finite.
+    statistics of a sweep, (C,) each. An interrupt after the first draw keeps the draws until then.
+    FloatingPointError if a value is not finite.
     """
     start_stream, sweep_stream = rng.spawn(2)
     begin = time.perf_counter()
     kept: list[dict[str, FloatArray]] = []
     kept_stats: list[Mapping[str, FloatArray]] = []
     interrupted = False
-    total = tune + draws * thin
+    tune = schedule.tune
+    total = tune + schedule.draws
     state = init(start_stream)
     _check_finite(state, 0)
-    with ProgressBar(total, "Gibbs", enabled=progressbar) as bar:
+    with ProgressBar(total, "Gibbs", enabled=schedule.progressbar) as bar:
         try:
             for sweep in range(1, total + 1):
                 state = step(state, sweep_stream)
                 _check_finite(state, sweep)
-                if sweep > tune and (sweep - tune) % thin == 0:
+                if sweep > tune:
                     kept_stats.append(stats(state))
                     kept.append({name: np.copy(value) for name, value in record(state).items()})
                 bar.update(stage="warm-up" if sweep <= tune else "draws")

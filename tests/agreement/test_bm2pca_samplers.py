@@ -13,7 +13,7 @@ from bsdr_models.bm2pca.paper import gibbs
 from bsdr_models.bm2pca.paper.loss_augmentation import margins_of
 from bsdr_models.bm2pca.paper.model import declare
 from bsdr_models.bm2pca.priors import SAMPLING
-from bsdr_models.inference.sampling import run_gibbs
+from bsdr_models.inference.sampling import Schedule, run_gibbs
 
 N, D, R = 30, 4, 2
 C, EPSILON = 1.5, 0.2
@@ -67,9 +67,8 @@ def by_gibbs(case, *, seed):
     result = run_gibbs(
         lambda rng: gibbs.init(data, PRIORS, n_components=R, n_chains=8, rng=rng),
         lambda state, rng: gibbs.step(state, data, PRIORS, rng=rng),
+        Schedule(draws=2000, tune=300, chains=8),
         record=record,
-        draws=2000,
-        tune=300,
         rng=np.random.default_rng(seed),
     )
     return identified(result.draws, X)

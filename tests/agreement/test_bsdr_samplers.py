@@ -10,7 +10,7 @@ from bsdr_models.bsdr.paper import gibbs
 from bsdr_models.bsdr.paper.mean_field import Data
 from bsdr_models.bsdr.paper.model import build_paper_model
 from bsdr_models.bsdr.priors import SAMPLING
-from bsdr_models.inference.sampling import run_gibbs
+from bsdr_models.inference.sampling import Schedule, run_gibbs
 from bsdr_models.numerics.design import DenseDesign
 
 N, D, R, K = 40, 3, 2, 3
@@ -43,13 +43,11 @@ def by_gibbs(*, seed):
     result = run_gibbs(
         lambda rng: gibbs.init(data, PRIORS, n_components=R, n_chains=8, rng=rng),
         lambda state, rng: gibbs.step(state, data, PRIORS, rng=rng),
+        Schedule(draws=3000, tune=300, chains=8),
         record=record,
-        draws=1500,
-        tune=300,
-        thin=2,
         rng=np.random.default_rng(seed),
     )
-    return result.draws
+    return {name: values[:, 1::2] for name, values in result.draws.items()}
 
 
 @pytest.mark.slow

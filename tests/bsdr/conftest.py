@@ -52,7 +52,7 @@ class Problem:
         return {"entrywise": (d, r), "columnwise": (1, r), "rowwise": (d, 1)}[self.kind]
 
     def bound(self, mf, state):
-        return mf.info(state, self.data, self.priors).elbo
+        return sum(mf.elbo_terms(state, self.data, self.priors).values())
 
 
 def make_problem(kind, target, size="tall", *, spectral=False, priors=PRIORS, seed=0):

@@ -13,13 +13,12 @@ from sklearn.datasets import load_iris
 
 from bsdr_models import BSDRClassifier, BSDRRegressor, HierarchicalPriors, Priors
 from bsdr_models.bsdr import engines as fits
-from bsdr_models.bsdr import hmc, probit_choice, select
+from bsdr_models.bsdr import feature_map, hmc, probit_choice, select
 from bsdr_models.bsdr import posterior as draws_module
 from bsdr_models.bsdr.feature_map import MapLearner
 from bsdr_models.bsdr.posterior import Coordinates, temper
 from bsdr_models.bsdr.problem import Problem
 from bsdr_models.bsdr.select import choose_temperature, fit_temperature
-from bsdr_models.numerics.folds import make_folds
 from bsdr_models.papers import PaperBSDRClassifier
 from bsdr_models.validation import R_HAT_LIMIT
 
@@ -84,7 +83,7 @@ def flat(variable):
 
 
 def pose(X, y, target="multiclass", k=K):
-    return Problem.build(X, y, n_labels=k, target=target, priors=HierarchicalPriors())
+    return Problem(X=X, y=y, n_labels=k, target=target, priors=HierarchicalPriors())
 
 
 def training(model):
@@ -239,18 +238,19 @@ def test_classes_of_one_sample_cannot_be_held_out():
     X, y = rng.standard_normal((3, 2)), np.arange(3)
     problem, build = pose(X, y), builder(X, y)
     sampled = hmc.sample(problem, n_chains=4, n_draws=4, rng=rng)
-    held_out = choose_temperature(problem, sampled, learner(X, y), build, rng=rng)
-    assert held_out.temperature == 1.0
-    assert np.isnan(held_out.score.score)
-    assert np.isnan(held_out.log_proba).all()
+    temperature, score, log_proba = choose_temperature(
+        problem, sampled, learner(X, y), build, rng=rng
+    )
+    assert temperature == 1.0
+    assert np.isnan(score.score)
+    assert log_proba is None
 
 
 # --------------------------------------------------------------------------------- features
 
 
 def learner(X, y, target="multiclass", **options):
-    classes = y.astype(int)
-    return MapLearner.of(X, classes, np.ones(X.shape[1]), make_folds(X, classes), **options)
+    return MapLearner.of(X, y.astype(int), **options)
 
 
 def builder(X, y, target="multiclass"):
@@ -261,7 +261,7 @@ def builder(X, y, target="multiclass"):
 
 
 @pytest.mark.parametrize("target", LABELS)
-def test_metric_of_a_fold_does_not_know_its_samples(target):
+def test_metric_of_a_fold_does_not_know_its_samples(monkeypatch, target):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((40, 12))
     X -= X.mean(axis=0)
@@ -270,7 +270,8 @@ def test_metric_of_a_fold_does_not_know_its_samples(target):
     out = found.fold == 1
     other = y.copy()
     other[out] = 1 - y[out] if target == "multiclass" else ~y[out]
-    again = MapLearner.of(X, other.astype(int), np.ones(12), found.fold)
+    monkeypatch.setattr(feature_map, "make_folds", lambda *_: found.fold)
+    again = learner(X, other, target)
     one, two = (each.learn(1).whiten(X) for each in (found, again))
     np.testing.assert_array_equal(one, two)
     assert np.abs(found.learn().whiten(X) - again.learn().whiten(X)).max() > 1e-3
@@ -282,7 +283,7 @@ def test_kernel_is_chosen_by_held_out_samples():
     X -= X.mean(axis=0)
     ring = np.sum(X**2, axis=1) > 1.4
     for y, expected in ((1 * (X[:, 0] > 0.0), "linear"), (1 * ring, "matern")):
-        chosen = select.choose_kernel(learner(X, y, kernel="auto"), "multiclass", builder(X, y))
+        chosen = select.choose_kernel(learner(X, y, kernel="auto"), builder(X, y))
         assert chosen.kernel.name == expected
 
 
@@ -299,7 +300,7 @@ def test_another_kernel_must_gain_more_than_chance(monkeypatch, error, expected)
         return -1.5 + (0.542 + error * noise) * (learner.kernel.width == 2.0)
 
     monkeypatch.setattr(select, "score_kernel", score)
-    chosen = select.choose_kernel(learner(X, y, kernel="auto"), "multiclass", builder(X, y))
+    chosen = select.choose_kernel(learner(X, y, kernel="auto"), builder(X, y))
     assert chosen.kernel.name == expected
 
 

@@ -23,10 +23,7 @@ def samples(n=30, d=4, seed=0):
 
 def learn(X, kernel):
     """Whitened features of a kernel of the samples as they are."""
-    fold = np.full(len(X), -1)
-    units = np.ones(X.shape[1])
-    learner = MapLearner.of(X, None, units, fold, metric="identity", kernel=kernel)
-    return learner.learn().maps[0]
+    return MapLearner.of(X, metric="identity", kernel=kernel).learn().maps[0]
 
 
 def centred(K, K_new, variance_new):

@@ -38,13 +38,12 @@ def make_samples(target, n, d, k, *, seed=0, size=1.2):
 def make_problem(target, n, d, k, **options):
     X, y = make_samples(target, n, d, k, **options)
     X = Scaler.fit(X).transform(X)
-    return Problem.build(unit_metric(X).whiten(X), y, n_labels=k, target=target, priors=PRIORS)
+    return Problem(X=unit_metric(X).whiten(X), y=y, n_labels=k, target=target, priors=PRIORS)
 
 
 def unit_metric(X):
     """Of scaled samples, without their labels."""
-    fold = np.full(len(X), -1)
-    return MapLearner.of(X, None, np.ones(X.shape[1]), fold, metric="unit").learn().metric
+    return MapLearner.of(X, metric="unit").learn().metric
 
 
 def in_chunks(X, y, size):
@@ -100,7 +99,7 @@ def test_derivatives_of_scaled_samples_in_chunks():
     response = Response(target="multiclass", contrasts=contrasts, priors=PRIORS, scaler=scaler)
     metric = unit_metric(scaler.transform(X))
     Z = metric.whiten(scaler.transform(X))
-    problem = Problem.build(Z, y, n_labels=3, target="multiclass", priors=PRIORS)
+    problem = Problem(X=Z, y=y, n_labels=3, target="multiclass", priors=PRIORS)
     at = np.random.default_rng(1).standard_normal((4, 2))
     found = laplace.derivatives(chunks, replace(response, metric=metric), at)
     for ours, theirs in zip(found, derivatives(problem, at), strict=True):
@@ -210,8 +209,8 @@ def test_pareto_k_is_large_for_few_samples():
     y = np.arange(20) % 3
     X = rng.standard_normal((20, 40)) + 3.0 * np.eye(40)[:3][y]
     X = Scaler.fit(X).transform(X)
-    problem = Problem.build(
-        unit_metric(X).whiten(X), y, n_labels=3, target="multiclass", priors=PRIORS
+    problem = Problem(
+        X=unit_metric(X).whiten(X), y=y, n_labels=3, target="multiclass", priors=PRIORS
     )
     assert fit(problem, n_draws=1000).pareto_k > 0.7
 
@@ -277,7 +276,7 @@ def fit_chunks(samples, metric, scaler, target, k, n_draws=60):
 def predictors(found, metric, scaler, X, y, target, k):
     """eta of the samples under each draw, (S, N K)."""
     whitened = metric.whiten(scaler.transform(X))
-    problem = Problem.build(whitened, y, n_labels=k, target=target, priors=PRIORS)
+    problem = Problem(X=whitened, y=y, n_labels=k, target=target, priors=PRIORS)
     return problem.linear_predictor(found.theta).reshape(len(found.theta), -1)
 
 

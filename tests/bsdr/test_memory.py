@@ -66,9 +66,9 @@ def test_memory_of_prediction_is_linear_in_the_number_of_samples():
 def test_memory_of_coordinates_does_not_grow_with_samples_times_draws():
     rng, n, d, k, s = np.random.default_rng(2), 50_000, 6, 4, 100
     X = rng.standard_normal((n, d))
-    problem = Problem.build(
-        X / np.sqrt(d),
-        rng.integers(k, size=n),
+    problem = Problem(
+        X=X / np.sqrt(d),
+        y=rng.integers(k, size=n),
         n_labels=k,
         target="multiclass",
         priors=HierarchicalPriors(),

@@ -115,7 +115,7 @@ def run(n_sets, size="tall", target="multiclass", priors=PRIORS, seed=0):
         X, new = features(*SIZES[size], rng)
         *truth, y = draw_truth(X, target, rng)
         metric = learn_metric(X)
-        problem = Problem.build(metric.whiten(X), y, n_labels=K, target=target, priors=priors)
+        problem = Problem(X=metric.whiten(X), y=y, n_labels=K, target=target, priors=priors)
         if target == "regression":
             draws = fit_conjugate(problem, n_draws=60, rng=rng).draws
         else:

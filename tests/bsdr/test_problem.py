@@ -34,8 +34,8 @@ def make_problem(target="multiclass", k=4, views=False, *, n=9, seed=0):
     rng = np.random.default_rng(seed)
     y = rng.integers(0, k, n) if target == "multiclass" else rng.random((n, k)) < 0.4
     X = rng.standard_normal((n, 5)) / np.sqrt(5)
-    return Problem.build(
-        X, y, n_labels=k, target=target, priors=PRIORS, views=VIEWS if views else None
+    return Problem(
+        X=X, y=y, n_labels=k, target=target, priors=PRIORS, views=VIEWS if views else None
     )
 
 
@@ -198,9 +198,12 @@ def test_pymc_model_has_the_density_that_is_sampled(target, wide):
     equal = np.full(len(NAMES), 1.0 / len(NAMES))
     metric = Metric.learn(X, Groups.of(classes), equal, 1.0 + np.arange(d), centred=True)
     given = y if target != "multilabel" else y.astype(int)
-    model = declare_hierarchical(X, given, PRIORS, target, FeatureMap.linear(metric), range(d))
+    feature_map = FeatureMap(
+        names=("",), columns=(np.arange(d),), maps=(metric,), training=np.empty((0, 0))
+    )
+    model = declare_hierarchical(X, given, PRIORS, target, feature_map, range(d))
     logp = model.compile_logp(mode="FAST_COMPILE")
-    problem = Problem.build(metric.whiten(X), y, n_labels=k, target=target, priors=PRIORS)
+    problem = Problem(X=metric.whiten(X), y=y, n_labels=k, target=target, priors=PRIORS)
     theta = 0.5 * draw(problem, 5)
     loadings, bias, _, log_scale = problem.split(theta)
     outside = rng.standard_normal((5, d, loadings.shape[2]))

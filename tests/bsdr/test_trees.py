@@ -198,6 +198,7 @@ def test_attributes_of_a_tree(fitted, engine, target):
     assert tree["posterior"].sizes["chain"] == (1 if one else 2)
     if approximate:
         np.testing.assert_array_equal(tree["fit/elbo"], model.lower_bounds_)
+        assert model.n_iter_ == len(model.lower_bounds_)
     if engine == "mean_field":
         np.testing.assert_allclose(tree["fit/elbo_terms"].sum("term"), tree["fit/elbo"])
 

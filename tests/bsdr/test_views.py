@@ -33,9 +33,7 @@ def fitted(**options):
 
 def learn_map(X, kernel, views):
     """Without labels."""
-    options = {"metric": "identity", "kernel": kernel, "views": views}
-    fold = np.full(len(X), -1)
-    return MapLearner.of(X, None, np.ones(X.shape[1]), fold, **options).learn()
+    return MapLearner.of(X, metric="identity", kernel=kernel, views=views).learn()
 
 
 def several(n=25, seed=0):
@@ -56,9 +54,9 @@ def test_log_density_equals_that_of_pymc(views):
     model = build_model(X, y, kernel="rbf", views=views)
     feature_map = learn_map(X, "rbf", read_views(views, range(4)))
     priors = HierarchicalPriors()
-    problem = Problem.build(
-        feature_map.whiten(X),
-        y,
+    problem = Problem(
+        X=feature_map.whiten(X),
+        y=y,
         n_labels=3,
         target="multiclass",
         priors=priors,

@@ -59,6 +59,15 @@ def test_an_only_sample_of_a_class_is_not_held_out(few):
         assert not np.isnan(log_p[:-1]).any()
 
 
+def test_none_is_held_out_of_classes_of_one_sample(few):
+    X, y, *_ = few
+    kept = np.unique(y, return_index=True)[1]
+    with pytest.warns(UserWarning, match="single sample"):
+        model = BSDRClassifier(random_state=0).fit(X[kept], y[kept])
+    assert model.held_out_log_proba_ is None
+    assert np.isnan(model.held_out_score_)
+
+
 def test_none_is_held_out_where_nothing_is_chosen(few):
     X, y, X_new, _ = few
     for model in (BSDRClassifier(temperature=1.0), BSDRClassifier(inference="laplace")):

@@ -6,6 +6,7 @@ import arviz_stats
 import numpy as np
 import pymc as pm
 import pytest
+from pytensor.compile.mode import get_mode
 from scipy.stats import norm
 
 from bsdr_models.bsdr import build_paper_model
@@ -45,7 +46,7 @@ def fast_nuts(monkeypatch, one_core):
 
 @pytest.fixture
 def fast_fit(monkeypatch):
-    monkeypatch.setattr(engines, "_advi_mode", lambda: FAST["mode"])
+    monkeypatch.setattr(engines, "get_default_mode", lambda: get_mode(FAST["mode"]))
 
 
 def exact(y):
@@ -213,7 +214,7 @@ def written_by_hand(y):
 
     with pm.Model(coords={"outcome": ["left", "right"]}) as model:
         bias = pm.Flat("bias", dims="outcome")
-        pm.Potential("density", engines.hand_written(function)(bias))
+        pm.Potential("density", engines.HandWritten(function)(bias))
     return model, calls
 
 

@@ -69,12 +69,6 @@ def test_an_error_of_a_task_comes_through():
             run_tasks(fail, range(3), n_jobs=n_jobs)
 
 
-def test_each_result_is_shown_as_it_comes():
-    seen = []
-    run_tasks(lambda x: x * x, range(4), n_jobs=2, on_done=seen.append)
-    assert sorted(seen) == [0, 1, 4, 9]
-
-
 def test_an_interrupt_keeps_what_there_is():
     def stopped_at(number):
         if number == 2:
@@ -93,7 +87,7 @@ def test_a_real_interrupt_while_workers_are_busy():
     """The second task would take longer than the time that the process has."""
     code = """
 import os, signal, time
-from bsdr_models.inference.parallel import run_tasks
+from bsdr_models.inference.parallel import ProgressBar, run_tasks
 
 # Of a shell that works in the background a process inherits that it is not to be interrupted.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -102,10 +96,9 @@ def task(number):
     time.sleep(10_000 * number)
     return number
 
-def stop(_):
-    signal.raise_signal(signal.SIGINT)
-
-outcome = run_tasks(task, range(2), n_jobs=2, on_done=stop)
+# When the first result comes.
+ProgressBar.update = lambda bar: signal.raise_signal(signal.SIGINT)
+outcome = run_tasks(task, range(2), n_jobs=2)
 print(dict(outcome.results), outcome.interrupted)
 """
     found = subprocess.run(
@@ -121,11 +114,9 @@ def on_dask(threads_cluster):
 
 
 def test_parallel_run_on_the_cluster(on_dask):
-    done = []
-    outcome = run_tasks(os.path.basename, ["a/0", "a/1", "a/2"], on_done=done.append)
+    outcome = run_tasks(os.path.basename, ["a/0", "a/1", "a/2"])
     assert n_workers(None, 3) == 2
     assert outcome.results == {0: "0", 1: "1", 2: "2"}
-    assert sorted(done) == ["0", "1", "2"]
 
 
 def test_calls_in_threads_keep_their_order_and_have_one_thread():

@@ -1,7 +1,7 @@
 """Fits of the paper's model: mean field, Gibbs sampling, and NUTS and ADVI through PyMC."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import xarray as xr
@@ -68,28 +68,17 @@ def fit_mean_field(
     priors: Priors,
     *,
     n_components: int,
-    rng: np.random.Generator,
-    n_restarts: int = 1,
-    max_iter: int = 500,
-    tol: float = 1e-3,
-    progressbar: bool = False,
+    **options: Any,
 ) -> Result[State]:
-    """Maximise the bound by sweeps, with settings as in :class:`Optimization`.
-
-    Every third sweep is extrapolated; further restarts are random.
-    """
+    """Maximise the bound by sweeps, with the options of `run_coordinate_ascent`."""
     return run_coordinate_ascent(
         lambda stream, restart: mean_field.init(
             data, priors, n_components=n_components, rng=stream, at_random=restart > 0
         ),
         lambda state: mean_field.step(state, data, priors),
-        rng=rng,
         title="BSDR, mean field",
         extrapolation=Extrapolation(pack=mean_field.pack, unpack=mean_field.unpack),
-        n_restarts=n_restarts,
-        max_iter=max_iter,
-        tol=tol,
-        progressbar=progressbar,
+        **options,
     )
 
 
@@ -105,7 +94,7 @@ def sample(
     data = context.data("entrywise")
     priors = context.priors
     assert priors is not None
-    excluded = {"utilities"}
+    excluded = {"utilities", "latent_offset"}
     if schedule.chains * schedule.draws * len(context.X) * n_components > datatree.MAX_NUMBERS:
         excluded.add("latent")
     found = run_sampler(

@@ -20,7 +20,6 @@ from bsdr_models.bsdr.paper.engines import (
 from bsdr_models.bsdr.paper.posterior import MeanFieldPosterior, PaperPosterior
 from bsdr_models.bsdr.paper.trees import PaperContext
 from bsdr_models.bsdr.priors import Priors
-from bsdr_models.dask_arrays import not_in_memory
 from bsdr_models.dims import FEATURE, LABEL
 from bsdr_models.inference.result import Result
 from bsdr_models.numerics.relevance import relevance
@@ -87,13 +86,13 @@ class PaperEstimator(BaseBSDR):
     def _method(self) -> Inference:
         return self.inference
 
-    def _fit(self, X: FloatArray, y: np.ndarray, **context: Any) -> Self:
+    def _fit(self, X: FloatArray, targets: np.ndarray, **context: Any) -> Self:
         priors: Priors = self._option("priors")
         self._scaler = fit_scaler(X, standardize=self.standardize)
         self._check_width()
         fit_rng = self._set_context(
             self._scaler.transform(X),
-            y,
+            targets,
             priors=priors,
             latent_scale=float(priors.latent_scale),
             **context,
@@ -153,7 +152,7 @@ class PaperEstimator(BaseBSDR):
         )
         self._finish(result, fit["projection_mean"].to_numpy().T, fit["relevance"].to_numpy())
         self._tree = tree
-        self.n_iter_ = posterior.sizes["draw"] + n_tune
+        self.n_iter_ = len(result.trace) or posterior.sizes["draw"] + n_tune
 
     @classmethod
     def from_posterior(
@@ -297,7 +296,7 @@ class PaperBSDRClassifier(BaseBSDRClassifier, PaperEstimator):
         Bound in nats after each iteration of the best restart: exact by mean field, by ADVI an
         estimate of one draw; empty for samplers.
     n_iter_ : int
-        Iterations of mean field, or sweeps of a sampler.
+        Iterations of mean field, steps of ADVI, or sweeps of a sampler.
     converged_ : bool
         Mean field: whether it ended before ``max_iter``; otherwise it warns. Samplers: whether
         R-hat of identified quantities is below 1.05.
@@ -333,9 +332,6 @@ class PaperBSDRClassifier(BaseBSDRClassifier, PaperEstimator):
     """
 
     _target = "multiclass"
-
-    def _fit_chunks(self, X: SamplesLike, y: TargetLike) -> Self:
-        raise not_in_memory(self)
 
 
 class PaperBSDRRegressor(BaseBSDRRegressor, PaperEstimator):

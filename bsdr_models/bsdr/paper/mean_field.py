@@ -279,7 +279,7 @@ def step(state: State, data: Data, priors: Priors) -> tuple[State, Bound]:
     state = replace(state, weights=update_weights(state))
     state = replace(state, noise_precision=update_noise_precision(state, priors))
     state = replace(state, utilities=update_utilities(state, data))
-    return state, info(state, data, priors)
+    return state, Bound(elbo_terms(state, data, priors))
 
 
 def pack(state: State) -> FloatArray:
@@ -308,11 +308,6 @@ def unpack(vector: FloatArray, state: State) -> State:
         weights=replace(w, mean=weights.reshape(w.mean.shape)),
         utilities=replace(t, mean=utilities.reshape(t.mean.shape)),
     )
-
-
-def info(state: State, data: Data, priors: Priors) -> Bound:
-    """The exact bound at any state."""
-    return Bound(elbo_terms(state, data, priors))
 
 
 def elbo_terms(state: State, data: Data, priors: Priors) -> dict[str, float]:

@@ -198,7 +198,7 @@ class DrawPosterior(PaperPosterior):
         projection: FloatArray,
         weights: FloatArray,
         bias: FloatArray,
-        noise_precision: FloatArray | None,
+        noise_precision: FloatArray | None = None,
         *,
         latent_scale: float,
         target: Target,

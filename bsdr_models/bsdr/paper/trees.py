@@ -56,24 +56,14 @@ class PaperContext(Context):
     def posterior(
         self, draws: Mapping[str, FloatArray] | xr.Dataset, most: int | None = None
     ) -> DrawPosterior:
-        """Posterior of draws (chain, draw, ...) of this fit, evenly spaced ones if there are more.
-
-        Chains are stacked.
-        """
-
-        def stacked(name: str) -> FloatArray:
-            values = np.ascontiguousarray(draws[name])  # as in a saved model
-            values = values.reshape(-1, *values.shape[2:])
-            return values if most is None else values[evenly_spaced(len(values), most)]
-
-        return DrawPosterior.of(
-            stacked("projection"),
-            stacked("weights"),
-            stacked("bias"),
-            stacked("noise_precision") if "noise_precision" in draws else None,
-            latent_scale=self.latent_scale,
-            target=self.target,
-        )
+        """Posterior of draws (chain, draw, ...) of this fit, or of evenly spaced ones of them."""
+        stacked: dict[str, FloatArray] = {}
+        for name in ("projection", "weights", "bias", "noise_precision"):
+            if name in draws:
+                values = np.ascontiguousarray(draws[name])  # as in a saved model
+                values = values.reshape(-1, *values.shape[2:])
+                stacked[name] = values if most is None else values[evenly_spaced(len(values), most)]
+        return DrawPosterior.of(**stacked, latent_scale=self.latent_scale, target=self.target)
 
 
 def mean_field_tree(
@@ -206,8 +196,9 @@ def _build_tree(
         groups["sample_stats"] = dict(sample_stats)
     prior = context.projection_prior
     names = ("projection_precision", "projection_precision_mean")
-    return context.build(
+    return context.fit_tree(
         groups,
+        SPEC,
         inference_method=inference_method,
         n_components=loadings.shape[1],
         dims=dict.fromkeys(names, PROJECTION_PRECISION_DIMS[prior]),
