@@ -4,7 +4,8 @@
     python -m benchmarks scale --samples 1000000 --write
 
 All three must find the same mode and draws; wall-clock seconds, one BLAS thread each. The memory of
-a worker is its largest resident set, before and after the fit.
+a worker is its resident set after a fit to a few samples, and what the fit to all adds to it at its
+peak, beside the chunks that the worker holds.
 """
 
 import statistics
@@ -20,10 +21,11 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.page import command, write
 from benchmarks.page import table as as_markdown
-from benchmarks.timing import machine
+from benchmarks.timing import machine, peak, reset_peak
 from bsdr_models.bsdr.laplace import Laplace, Response, fit_laplace
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import make_contrasts
+from bsdr_models.dask_arrays import fit_scaler_of_chunks, read_chunked
 from bsdr_models.inference.chunks import Chunks, InMemory, Samples
 from bsdr_models.numerics.scaling import Scaler
 
@@ -31,8 +33,8 @@ PAGE = Path(__file__).parents[1] / "docs" / "how_to" / "large_data.md"
 N_CLASSES, N_DRAWS = 5, 256
 # Largest difference of modes and of draws, in posterior standard deviations.
 CLOSE = 1e-3
-# Samples written at once, and those of a first fit, which loads compiled code.
-CHUNK, FEW = 50_000, 2000
+# Samples for each worker in a first fit, which loads compiled code.
+FEW = 2000
 MEGABYTE = 1 << 20
 # Kinds of passes by the function called with each chunk.
 PARTS = {
@@ -41,25 +43,75 @@ PARTS = {
 }
 
 
-def write_samples(path: Path, n: int, d: int) -> np.ndarray:
-    """Features on disk, and labels (N,): classes of unit deviation in three directions."""
+def write_samples(path: Path, n: int, d: int, chunk: int) -> np.ndarray:
+    """Features in a zarr array, and labels (N,): classes of unit deviation in three directions."""
+    import zarr
+
     rng = np.random.default_rng(0)
     y = rng.integers(N_CLASSES, size=n)
     centres = np.zeros((N_CLASSES, d))
     centres[:, :3] = rng.standard_normal((N_CLASSES, 3))
-    X = np.lib.format.open_memmap(path, mode="w+", dtype=np.float64, shape=(n, d))
-    for begin in range(0, n, CHUNK):
-        part = slice(begin, min(begin + CHUNK, n))
+    X = zarr.create_array(path, shape=(n, d), chunks=(chunk, d), dtype=np.float64)
+    for begin in range(0, n, chunk):
+        part = slice(begin, min(begin + chunk, n))
         X[part] = centres[y[part]] + rng.standard_normal((part.stop - begin, d))
-    X.flush()
     return y
 
 
-def peak() -> int:
-    """Largest resident set of this process so far, in MB, on Linux."""
-    # `resource.getrusage` would have that of the process which started this one.
+def resident() -> float:
+    """Resident set of this process in MB, on Linux."""
     status = Path("/proc/self/status").read_text()
-    return int(status.partition("VmHWM:")[2].split()[0]) // 1024
+    return int(status.partition("VmRSS:")[2].split()[0]) / 1024.0
+
+
+class Memory:
+    """Memory of a worker in MB, from now on, beside the chunks of a Dask array that it holds.
+
+    A plugin of the worker. A chunk counts from when the worker begins to read or to receive it.
+    """
+
+    def __init__(self, name: str, worker: Any) -> None:
+        self._name = name
+        self._worker = worker
+        self._chunks: dict[Any, float] = {}
+        base = resident()
+        self.found = {"base": base, "peak": base, "chunks": 0.0, "added": 0.0}
+        reset_peak()
+
+    def transition(self, key: Any, start: str, finish: str, **_: Any) -> None:
+        """Called by the worker: a result of a task may be there, or be there no longer."""
+        if "memory" not in (start, finish) or key[0] != self._name:
+            return
+        before = self._held()
+        self._chunks.pop(key, None)
+        if finish == "memory":
+            self._chunks[key] = self._worker.state.tasks[key].nbytes / MEGABYTE
+        self._note(max(before, self._held()))
+
+    def _note(self, held: float) -> None:
+        """Note the peak since this was last called."""
+        found = {"peak": peak(), "chunks": held, "added": peak() - self.found["base"] - held}
+        for name, value in found.items():
+            self.found[name] = max(self.found[name], value)
+        reset_peak()
+
+    def read(self) -> dict[str, float]:
+        """What was noted: memory at first, peak, most that was held of X, and most beside these."""
+        self._note(self._held())
+        return self.found
+
+    def _held(self) -> float:
+        return sum(self._chunks.values())
+
+
+def watch_memory(name: str, dask_worker: Any) -> None:
+    """Begin to note the memory of a worker."""
+    dask_worker.plugins["memory"] = Memory(name, dask_worker)
+
+
+def read_memory(dask_worker: Any) -> dict[str, float]:
+    """What was noted, at the end."""
+    return dask_worker.plugins.pop("memory").read()
 
 
 class Timed:
@@ -67,8 +119,7 @@ class Timed:
 
     def __init__(self, samples: Samples) -> None:
         self._samples = samples
-        self.X = samples.X
-        self.y = samples.y
+        self.select = samples.select
         self.shape = samples.shape
         self.seconds: dict[str, list[float]] = defaultdict(list)
 
@@ -116,28 +167,31 @@ def compare(n: int, d: int, *, n_workers: int, chunk: int) -> str:
     from distributed import Client, LocalCluster
 
     with tempfile.TemporaryDirectory() as folder, threadpool_limits(1):
-        path = Path(folder) / "X.npy"
-        y = write_samples(path, n, d)
-        X = np.load(path)
-        scaler = Scaler.fit(X[:CHUNK])
+        path = Path(folder) / "X.zarr"
+        y = write_samples(path, n, d, chunk)
+        few_path = Path(folder) / "few.zarr"
+        few_y = write_samples(few_path, n_workers * FEW, d, FEW)
+        on_disk = da.from_zarr(path)
+        few = da.from_zarr(few_path)
+        X = on_disk.compute()
+        scaler = Scaler.fit(X)
         run(InMemory(X[:FEW], y[:FEW]), scaler)
         memory = run(InMemory(X, y), scaler)
         del X
-        mapped = np.load(path, mmap_mode="r")
-        threads = run(Chunks(da.from_array(mapped, chunks=(chunk, d)), y), scaler)
+        threads = run(Chunks(on_disk, y), scaler)
         cluster = LocalCluster(
             n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address=":0"
         )
         with cluster, Client(cluster) as client:
-            few = Chunks(
-                da.from_array(mapped[: n_workers * FEW], chunks=(FEW, d)), y[: n_workers * FEW]
-            )
-            run(few, scaler)
-            before = client.run(peak)
-            on_workers = Chunks(da.from_array(mapped, chunks=(chunk, d)).persist(), y)
-            workers = run(on_workers, scaler)
-            after = client.run(peak)
+            fit_scaler_of_chunks(few, standardize=True)
+            run(Chunks(few, few_y), scaler)
+            client.run(watch_memory, on_disk.name)
+            on_workers, _ = read_chunked(on_disk, y)
+            scaler = fit_scaler_of_chunks(on_workers, standardize=True)
+            workers = run(Chunks(on_workers, y), scaler)
+            used = list(client.run(read_memory).values())
     size = n * d * 8 / MEGABYTE
+    most = {name: max(each[name] for each in used) for name in used[0]}
     assert memory.found.converged, "no mode was found"
     gap = max(difference(memory.found, each.found) for each in (threads, workers))
     assert gap < CLOSE, f"the ways differ by {gap:.2g} standard deviations"
@@ -150,9 +204,12 @@ def compare(n: int, d: int, *, n_workers: int, chunk: int) -> str:
     return (
         f"K = {N_CLASSES}, {N_DRAWS} draws; Pareto k {memory.found.pareto_k:.2f}. Mode and draws "
         f"of the three ways differ by at most {gap:.0e} standard "
-        f"deviations.\n\n{as_markdown(head, lines)}\n\nPeak of a worker: {max(after.values())} MB, "
-        f"{max(before.values())} MB of it before the fit; it holds {size / n_workers:.0f} MB of X, "
-        f"in chunks of {chunk * d * 8 / MEGABYTE:.0f} MB."
+        f"deviations.\n\n{as_markdown(head, lines)}\n\nA worker has "
+        f"{most['base']:.0f} MB after a fit to {FEW} samples, and "
+        f"{most['peak']:.0f} MB at its peak. It holds at most "
+        f"{most['chunks']:.0f} MB of X, in chunks of "
+        f"{chunk * d * 8 / MEGABYTE:.0f} MB, and beside these the fit adds at most "
+        f"{most['added']:.0f} MB."
     )
 
 

@@ -1,16 +1,24 @@
 """Samples in Dask arrays: validation, scaling, and predictions chunk by chunk."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial, wraps
 from typing import Any, cast
 
 import numpy as np
 from scipy.sparse import issparse
+from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
+from bsdr_models.arrays import FloatArray
+from bsdr_models.inference.chunks import of_chunks
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.process_state import numpy_errors
 from bsdr_models.validation import read_labels
+
+# Numbers in an array of the samples of a chunk that are processed at once.
+_ENTRIES = 2**17
+# Number of samples, and mean and variance of their columns, (D,).
+type Moments = tuple[int, FloatArray, FloatArray]
 
 
 def is_dask(X: Any) -> bool:
@@ -100,12 +108,36 @@ def _has_client() -> bool:
 def fit_scaler_of_chunks(X: Any, *, standardize: bool) -> Scaler:
     """Centre and scale of a Dask array (N, D), by two passes; ValueError unless it is finite."""
     import dask
-    import dask.array as da
 
-    size = abs(X.astype(np.float64)).max(axis=0).compute()
+    size = np.max(dask.compute(*of_chunks(_largest, X, common=None)), axis=0)
     if not np.isfinite(size).all():
         column = int(np.flatnonzero(~np.isfinite(size))[0])
         raise ValueError(f"Input X contains NaN or infinity (column {column})")
-    unit = X / Scaler.peak_of(size)
-    mean, std = dask.compute(da.mean(unit, 0), da.std(unit, 0))
-    return Scaler.of_moments(size, mean, std, standardize)
+    parts = dask.compute(*of_chunks(_moments, X, common=Scaler.peak_of(size)))
+    _, mean, variance = _pool(parts)
+    return Scaler.of_moments(size, mean, np.sqrt(variance), standardize)
+
+
+def _parts(X: np.ndarray) -> Iterator[FloatArray]:
+    """Samples of a chunk, some at a time, so that no copy is as large as the chunk."""
+    for rows in gen_batches(len(X), max(1, _ENTRIES // X.shape[1])):
+        yield np.asarray(X[rows], dtype=np.float64)
+
+
+def _largest(X: np.ndarray, common: None) -> FloatArray:
+    """Largest magnitudes of the columns, (D,)."""
+    return np.max([np.abs(part).max(axis=0) for part in _parts(X)], axis=0)
+
+
+def _moments(X: np.ndarray, common: FloatArray) -> Moments:
+    """Moments of the columns divided by these numbers."""
+    units = (part / common for part in _parts(X))
+    return _pool([(len(unit), unit.mean(axis=0), unit.var(axis=0)) for unit in units])
+
+
+def _pool(moments: Sequence[Moments]) -> Moments:
+    """Moments of all samples from those of disjoint parts."""
+    counts, means, variances = map(np.array, zip(*moments, strict=True))
+    mean = np.average(means, axis=0, weights=counts)
+    variance = np.average(variances + (means - mean) ** 2, axis=0, weights=counts)
+    return int(counts.sum()), mean, variance

@@ -95,6 +95,16 @@ def test_sums_do_not_depend_on_the_chunks(arrays, threads_cluster):
             np.testing.assert_allclose(Chunks(chunked, y).sum(total, 2.0), expected)
 
 
+@pytest.mark.parametrize("chosen", [[0, 5, 19, 20, 49], [41], range(N)])
+def test_samples_are_selected_from_chunks(arrays, chosen):
+    X, y = arrays
+    chosen = np.array(chosen)
+    for samples in (InMemory(X, y), Chunks(da.from_array(X, chunks=(20, P)), y)):
+        found = samples.select(chosen)
+        np.testing.assert_array_equal(found.X, X[chosen])
+        np.testing.assert_array_equal(found.y, y[chosen])
+
+
 def test_labels_may_be_in_chunks(arrays):
     X, y = arrays
     for given in (y, da.from_array(y, chunks=9)):

@@ -49,14 +49,14 @@ from bsdr_models.arrays import FloatArray, Target
 from bsdr_models.bsdr.grid import log_integral, make_grid, quantile
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import label_derivatives, label_log_likelihood, log_prior_scale
-from bsdr_models.inference.chunks import InMemory, Samples
+from bsdr_models.inference.chunks import Samples
 from bsdr_models.metric import Metric
 from bsdr_models.numerics.scaling import Scaler
 
 # Largest number of loadings, whose precision is a matrix of that width.
 MOST_LOADINGS = 10_000
-# Samples processed at once.
-_CHUNK = 8192
+# Samples processed at once, whose arrays should stay in the cache.
+_CHUNK = 2048
 # Numbers in an array of their features or second derivatives.
 _ENTRIES = 2**22
 # Newton steps end when another would gain less than this per parameter,
@@ -115,7 +115,8 @@ class Response:
         width = max(X.shape[1] + 1, self.contrasts.shape[1] ** 2)
         size = max(1, min(_CHUNK, _ENTRIES // width))
         for begin in range(0, len(X), size):
-            part = X[begin : begin + size]
+            # Samples from a message may not be aligned.
+            part = np.require(X[begin : begin + size], requirements=["A", "C"])
             if self.scaler is not None:
                 part = self.scaler.transform(part)
             if self.metric is not None:
@@ -203,8 +204,7 @@ def _search(samples: Samples, response: Response) -> Iterator[_Step]:
     if samples.shape[0] >= _SEVERAL * _SOME:
         n = samples.shape[0]
         some = np.sort(np.random.default_rng(0).choice(n, _SOME, replace=False))
-        part = InMemory(np.asarray(samples.X[some]), samples.y[some])  # computes Dask arrays
-        for step in _search(part, response):
+        for step in _search(samples.select(some), response):
             at = step.expansion.at
             log_scale = step.log_scale
     longest = _LONGEST

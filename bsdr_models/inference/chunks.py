@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from bsdr_models.arrays import IntArray
 from bsdr_models.process_state import one_thread
 
 
@@ -25,6 +26,10 @@ class InMemory:
     def sum[S](self, function: Callable[..., S], shared: Any) -> S:
         """``function(X, y, shared)``."""
         return function(self.X, self.y, shared)
+
+    def select(self, samples: IntArray) -> "InMemory":
+        """Samples of increasing indices."""
+        return InMemory(self.X[samples], self.y[samples])
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,23 +52,58 @@ class Chunks:
         """Sum of ``function(X, y, shared)`` over chunks."""
         import dask
 
-        run = dask.delayed(_run, pure=False)
-        common = dask.delayed((function, shared, np.geterr()), traverse=False)
-        chunks = self.X.to_delayed().ravel()
-        targets = np.split(self.y, np.cumsum(self.X.chunks[0])[:-1])
-        parts = [run(X, y, common) for X, y in zip(chunks, targets, strict=True)]
+        parts = of_chunks(_summand, self.X, self.y, common=(function, shared, np.geterr()))
         while len(parts) > 1:
             pairs = [parts[i : i + 2] for i in range(0, len(parts), 2)]
             parts = [dask.delayed(add)(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
         return cast(S, parts[0].compute())
+
+    def select(self, samples: IntArray) -> InMemory:
+        """Samples of increasing indices, in this process; no worker holds those of all chunks."""
+        import dask
+
+        chosen = np.zeros(len(self.y), bool)
+        chosen[samples] = True
+        found = dask.compute(*of_chunks(_choose, self.X, chosen, common=None))
+        return InMemory(np.concatenate(found), self.y[samples])
+
+
+def of_chunks(
+    function: Callable[..., Any], X: Any, y: np.ndarray | None = None, *, common: Any
+) -> list[Any]:
+    """Delayed results for each chunk, from its samples, its part of y if given, and ``common``.
+
+    A task also makes its chunk, so that no worker reads chunks ahead of those it computes with.
+    """
+    import dask
+    import dask.array as da
+
+    arrays = [X, "ij"]
+    if y is not None:
+        parts = da.from_array(y, chunks=(X.chunks[0], *y.shape[1:]), name=False)
+        arrays += [parts, "ij"[: y.ndim]]
+    found = da.blockwise(
+        function,
+        "ij",
+        *arrays,
+        common=dask.delayed(common, traverse=False),
+        align_arrays=False,
+        meta=np.empty((0, 0)),
+    )
+    return list(found.to_delayed().ravel())
 
 
 # Training samples over which an engine sums.
 type Samples = InMemory | Chunks
 
 
-def _run(X: np.ndarray, y: np.ndarray, common: tuple[Any, ...]) -> Any:
-    """A summand, by one thread; samples from a message may not be aligned."""
+def _summand(X: np.ndarray, y: np.ndarray, common: tuple[Any, ...]) -> Any:
+    """A summand, by one thread."""
     function, shared, errors = common
     with one_thread(), np.errstate(**errors):
-        return function(np.require(X, requirements=["A", "C"]), y, shared)
+        return function(X, y, shared)
+
+
+def _choose(X: np.ndarray, chosen: np.ndarray, common: None) -> np.ndarray:
+    """The samples that are chosen."""
+    return X[chosen]

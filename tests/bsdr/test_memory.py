@@ -7,11 +7,15 @@ import numpy as np
 import pytest
 
 from bsdr_models import BSDROptimization
+from bsdr_models.bsdr import laplace
+from bsdr_models.bsdr.laplace import Response
 from bsdr_models.bsdr.paper import mean_field as mf
 from bsdr_models.bsdr.paper.mean_field import make_data
 from bsdr_models.bsdr.posterior import Coordinates
 from bsdr_models.bsdr.priors import HierarchicalPriors, Priors
-from bsdr_models.bsdr.problem import Problem
+from bsdr_models.bsdr.problem import Problem, make_contrasts
+from bsdr_models.dask_arrays import fit_scaler_of_chunks
+from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.papers import PaperBSDRClassifier
 
 FLOAT = 8
@@ -77,3 +81,32 @@ def test_memory_of_coordinates_does_not_grow_with_samples_times_draws():
     limit = FLOAT * n * (2 * d + k)
     assert limit < 0.1 * FLOAT * s * n * (k - 1)  # of the latent coordinates under all draws
     assert peak(lambda: Coordinates.learn(problem.X, problem.y, problem.target, draws)) < limit
+
+
+@pytest.mark.parametrize("name", ["_sum_derivatives", "_sum_log_likelihood"])
+def test_memory_of_a_sum_is_less_than_a_copy_of_the_chunk(name):
+    """That of twice the samples is larger by less than half of a copy of the further ones."""
+    rng, n, d, k = np.random.default_rng(3), 2 * laplace._CHUNK, 20, 3
+    X, y = rng.standard_normal((2 * n, d)), rng.integers(k, size=2 * n)
+    response = Response(
+        target="multiclass",
+        contrasts=make_contrasts(k, "multiclass"),
+        priors=HierarchicalPriors(),
+        scaler=Scaler.fit(X),
+    )
+    at = rng.standard_normal((d + 1, k - 1))
+    shared = response, at if name == "_sum_derivatives" else np.stack([at, -at])
+    work = getattr(laplace, name)
+    work(X[:n], y[:n], shared)  # compiles
+    one, two = (peak(lambda m=m: work(X[:m], y[:m], shared)) for m in (n, 2 * n))
+    assert two - one < 0.5 * FLOAT * n * d
+
+
+def test_memory_of_scaling_is_less_than_a_copy_of_the_chunk():
+    """That of twice the samples is larger by less than half of a copy of the further ones."""
+    da = pytest.importorskip("dask.array")
+    n, d = 8000, 50
+    X = np.random.default_rng(4).standard_normal((2 * n, d)).astype(np.float32)
+    chunks = [da.from_array(X[:m], chunks=(m, d)) for m in (n, n, 2 * n)]
+    _, one, two = (peak(lambda c=c: fit_scaler_of_chunks(c, standardize=True)) for c in chunks)
+    assert two - one < 0.5 * FLOAT * n * d
