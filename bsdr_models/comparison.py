@@ -23,27 +23,17 @@ from bsdr_models.baselines import (
 )
 from bsdr_models.bm2pca.estimator import BM2PCAClassifier
 from bsdr_models.bsdr.estimator import BSDRClassifier
-from bsdr_models.cross_validation import (
-    Fold,
-    Splits,
-    check_models,
-    predict_fold,
-    read_classes,
-    read_folds,
-)
+from bsdr_models.cross_validation import Splits, read_classes, read_folds
 from bsdr_models.dgplvm.estimator import DGPLVMClassifier
 from bsdr_models.groups import read_groups
 from bsdr_models.inference.parallel import Outcome, run_tasks
+from bsdr_models.members import Fold, check_models, predict_fold
 from bsdr_models.metrics import Estimate, expected_calibration_error, log_losses, mean_of_samples
 from bsdr_models.options import N_JOBS, Sampling, check_parameters
 from bsdr_models.process_state import one_thread, recorded_warnings
 from bsdr_models.rng import RandomState, as_generator
 from bsdr_models.stacking import StackedClassifier
-from bsdr_models.validation import (
-    check_samples,
-    encode_labels,
-    validate_samples,
-)
+from bsdr_models.validation import check_samples, encode_labels, validate_samples
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
