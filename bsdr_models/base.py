@@ -20,11 +20,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 from numpy.typing import ArrayLike
-from sklearn.base import (
-    BaseEstimator,
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
-)
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
@@ -397,13 +393,6 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _predictions(self, X: Rows) -> dict[str, np.ndarray]:
         """Predictions of scaled samples by name, for the trees."""
 
-    def _truth(self, y: TargetLike | None) -> np.ndarray | None:
-        """True targets of new samples, validated; a column of classes becomes a vector."""
-        if y is None:
-            return None
-        y = read_targets(self._match_targets(y))
-        return y.ravel() if self._exclusive and y.shape[1:] == (1,) else y
-
     def _match_targets(self, y: TargetLike) -> TargetLike:
         """Targets of new samples, columns of a table in the order of those of the fit."""
         check_is_fitted(self)
@@ -544,11 +533,15 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         scaled = self._scale_new(X)
         given = self._prepare(scaled, bounded=False)
         latent, values = self._locate(self._prepare(scaled))
+        if y is not None:
+            y = read_targets(self._match_targets(y))
+            # A column of classes becomes a vector.
+            y = y.ravel() if self._exclusive and y.shape[1:] == (1,) else y
         return self._context.predictions_tree(
             self._spec,
             latent=latent,
             values=values | self._outliers(given),
-            y=self._truth(y),
+            y=y,
             samples=samples,
             inference_method=self._method,
             attrs=self._attrs(),
@@ -615,10 +608,13 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """
         from bsdr_models.plots import plot_map
 
+        return plot_map(self._tree_of(X, y), **options)
+
+    def _tree_of(self, X: SamplesLike | None, y: TargetLike | None) -> xr.DataTree:
+        """Tree of new samples, of the fit if there are none."""
         if X is None and y is not None:
             raise ValueError("y is given without the samples X")
-        tree = self.idata_ if X is None else self.predict_idata(X, y)
-        return plot_map(tree, **options)
+        return self.idata_ if X is None else self.predict_idata(X, y)
 
 
 class ScoreMixin:
