@@ -10,7 +10,7 @@ import os
 import time
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields, is_dataclass, replace
 from types import FunctionType
@@ -236,13 +236,12 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """Scikit-learn's diagram, and the summary of a fit; only text if so configured."""
         bundle: dict[str, str] = super()._repr_mimebundle_(**kwargs)
         if "text/html" in bundle:
-            bundle["text/html"] = self._repr_html_()
+            bundle["text/html"] = self._repr_html_inner()
         return bundle
 
-    @property
-    def _repr_html_(self) -> Callable[[], str]:
-        diagram = super()._repr_html_
-        return lambda: diagram() + (to_html(self.summary()) if self.__sklearn_is_fitted__() else "")
+    def _repr_html_inner(self) -> str:
+        summary = to_html(self.summary()) if self.__sklearn_is_fitted__() else ""
+        return str(super()._repr_html_inner()) + summary
 
     def _get_fitted_attr_html(self, doc_link: str = "") -> object:
         """Fitted attributes for scikit-learn's diagram, which would else compute `model_`."""
