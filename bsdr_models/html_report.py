@@ -11,22 +11,25 @@ from html import escape
 from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
-from typing import TYPE_CHECKING
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import xarray as xr
+from matplotlib.axes import Axes
 from sklearn.base import BaseEstimator
+from sklearn.calibration import CalibrationDisplay
+from sklearn.metrics import ConfusionMatrixDisplay
 
 from bsdr_models.arrays import FloatArray, IntArray, SamplesLike, TargetLike
 from bsdr_models.base import Estimator
 from bsdr_models.members import last_step
+from bsdr_models.plots import plot_features
 from bsdr_models.plots._read import Classes
+from bsdr_models.plots._style import figure_of
+from bsdr_models.plots.map import draw_map, read_map
 from bsdr_models.spec import ModelSpec, find_spec
 from bsdr_models.summary import to_html
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 DPI = 150  # sharp on paper, some 100 kB for a picture
 N_BINS = 5  # of the reliability: groups of equally many samples
@@ -161,8 +164,6 @@ def report(
 
 def _results(tree: xr.DataTree) -> Iterator[str]:
     """Verdict, map, reliability and confusion of the samples of a tree."""
-    from bsdr_models.plots.map import draw_map, read_map
-
     shown = read_map(tree)
     if shown.verdict is not None:
         text, shade = shown.verdict
@@ -178,12 +179,8 @@ def _results(tree: xr.DataTree) -> Iterator[str]:
         yield _picture(ax, "Reliability and confusion matrix", RELIABILITY)
 
 
-def _reliability(probability: FloatArray, index: IntArray, names: tuple[str, ...]) -> "Axes":
+def _reliability(probability: FloatArray, index: IntArray, names: tuple[str, ...]) -> Axes:
     """Plot calibration of probabilities (M, K), and confusion of classes with indices (M,)."""
-    import matplotlib.pyplot as plt
-    from sklearn.calibration import CalibrationDisplay
-    from sklearn.metrics import ConfusionMatrixDisplay
-
     best = probability.argmax(axis=1)
     stated = probability.max(axis=1)
     axes = plt.subplots(1, 2, figsize=(9.4, 4.2), layout="constrained")[1]
@@ -209,8 +206,6 @@ def _reliability(probability: FloatArray, index: IntArray, names: tuple[str, ...
 
 def _features(tree: xr.DataTree) -> Iterator[str]:
     """Effects of the features, if the tree has them."""
-    from bsdr_models.plots import plot_features
-
     with suppress(ValueError):  # neither coefficients nor slopes
         ax = plot_features(tree)
         yield f'<h2 class="page">Features</h2>\n{_picture(ax, "Effects of the features")}'
@@ -225,12 +220,8 @@ def _about(settings: pd.DataFrame, spec: ModelSpec | None) -> Iterator[str]:
         yield f"<h2>Please cite</h2>\n<pre>{escape(spec.citation_bibtex)}</pre>"
 
 
-def _picture(ax: "Axes", title: str, caption: str = "") -> str:
+def _picture(ax: Axes, title: str, caption: str = "") -> str:
     """The figure of Axes as an element of the page, closed."""
-    import matplotlib.pyplot as plt
-
-    from bsdr_models.plots._style import figure_of
-
     figure = figure_of(ax)
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=DPI)
