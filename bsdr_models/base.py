@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields, is_dataclass, replace
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
@@ -403,7 +403,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def _embed(self, X: Rows) -> LatentCoordinates:
         """Latent coordinates of scaled samples."""
-        return cast(LatentCoordinates, self._posterior.embed(X))
+        return self._posterior.embed(X)
 
     def _locate(self, X: Rows) -> tuple[LatentCoordinates, dict[str, np.ndarray]]:
         """Latent coordinates and predictions by name of scaled samples, for the trees."""

@@ -1,7 +1,7 @@
 """What all classifiers have in common: class probabilities, decisions, the plane of a map."""
 
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -63,11 +63,11 @@ class ProbabilisticClassifier(ScoreMixin, ClassifierMixin, Estimator):
 
     def _log_proba(self, X: Rows) -> FloatArray:
         """Log probabilities of scaled samples, (M, K)."""
-        return cast(FloatArray, self._posterior.log_probabilities(X))
+        return self._posterior.log_probabilities(X)
 
     def _log_proba_at(self, latent: FloatArray) -> FloatArray:
         """Log probabilities at latent coordinates (G, R): (G, K)."""
-        return cast(FloatArray, self._posterior.log_probabilities_at(latent))
+        return self._posterior.log_probabilities_at(latent)
 
     def _linear_model(self, name: str) -> tuple[FloatArray, FloatArray | float]:
         coef, intercept = super()._linear_model(name)
