@@ -82,10 +82,10 @@ def evaluate(task: Task, method: str, seed: int) -> dict[str, Any]:
     ``map_changed`` that of the maps.
     """
     split = task.split(seed)
-    found, probability, at = _measure(split, method, task.n_components, seed)
+    found, probability, at = measure(split, method, task.n_components, seed)
     again = task.scheme == "per class" and seed == REPORTING_SEEDS.start
     if again and probability is not None and probability.shape[1] <= MOST_CLASSES:
-        _, other, moved = _measure(split, method, task.n_components, seed + 1)
+        _, other, moved = measure(split, method, task.n_components, seed + 1)
         assert other is not None
         same = probability.argmax(axis=1) == other.argmax(axis=1)
         found["labels_changed"] = float(np.mean(~same))
@@ -95,25 +95,17 @@ def evaluate(task: Task, method: str, seed: int) -> dict[str, Any]:
     return found
 
 
-def measure(split: Split, method: str, n_components: int, seed: int) -> dict[str, Any]:
-    """The same for given samples, with one fit.
-
-    Returns
-    -------
-    dict
-        ``skipped`` alone if the method is not available for these data. Otherwise ``accuracy``,
-        ``log_loss``, ``brier``, ``ece``; ``fit_seconds`` and ``predict_seconds`` of CPU, ``mib``
-        of memory beyond that before the fit (None if unknown), and remarks of the fit. Subspaces
-        also have ``map``, the mean average precision of training samples ranked by cosine with each
-        test sample; maps of two coordinates the scores of `maps.scores`.
-    """
-    return _measure(split, method, n_components, seed)[0]
-
-
-def _measure(
+def measure(
     split: Split, method: str, n_components: int, seed: int
 ) -> tuple[dict[str, Any], np.ndarray | None, np.ndarray | None]:
-    """Scores, probabilities (M, K), and coordinates of the samples that a map draws."""
+    """Scores of one fit, probabilities (M, K), and coordinates of the samples that a map draws.
+
+    Scores are ``skipped`` alone if the method is not available for these data. Otherwise they are
+    ``accuracy``, ``log_loss``, ``brier``, ``ece``; ``fit_seconds`` and ``predict_seconds`` of CPU,
+    ``mib`` of memory beyond that before the fit (None if unknown), and remarks of the fit.
+    Subspaces also have ``map``, the mean average precision of training samples ranked by cosine
+    with each test sample; maps of two coordinates the scores of `maps.scores`.
+    """
     chosen = METHODS[method]
     _warm(WARM[chosen.paper] if chosen.paper else method)
     with warnings.catch_warnings(), threadpool_limits(1):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.page import table as as_markdown
+from benchmarks.sweeps import products
 from benchmarks.timing import Work, medians
 from bsdr_models.bm2pca.paper import mean_field
 from bsdr_models.bm2pca.paper.mean_field import Data, State
@@ -70,14 +71,6 @@ def started(data: Data, n_components: int) -> State:
     return state
 
 
-def products(data: Data, n_components: int) -> Work:
-    """X B and X'A, X in the coordinates that the package uses."""
-    X, rng = data.views[0].X, np.random.default_rng(0)
-    B = rng.standard_normal((X.shape[1], n_components))
-    A = rng.standard_normal((X.shape[0], n_components))
-    return Work(run=lambda _: (X @ B, X.T @ A))
-
-
 def measure(case: Case) -> list[str]:
     """One line of the table."""
     data = problem(case)
@@ -88,7 +81,7 @@ def measure(case: Case) -> list[str]:
         state, info = mean_field.step(state, data, PAPER)
         bounds.append(info.elbo)
 
-    seconds, floor = medians(Work(run=sweep), products(data, case.r))
+    seconds, floor = medians(Work(run=sweep), products(data.views[0].X, case.r))
     check(state, data, np.array(bounds))
     aim, missed = "-", False
     if case.most is not None:

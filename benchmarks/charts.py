@@ -62,7 +62,8 @@ def curves(rows: Sequence[Row], table: Table) -> Figure:
         for ax, (title, tasks) in zip(axes[0], panels.items(), strict=True):
             for index, name in enumerate(names):
                 _curve(ax, rows, table, tasks, name, index)
-            ax.set(title=title, xlabel=_to_the_right(table))
+            right = "training samples" if _whole(table) else AXES[table.curve]
+            ax.set(title=title, xlabel=right)
             _scales(ax, table, tasks)
         axes[0, 0].set_ylabel(NAMES[table.score])
         name_ends(axes[0])
@@ -138,10 +139,6 @@ def _panels(table: Table) -> dict[str, list[Task]]:
 def _whole(table: Table) -> bool:
     """Whether training samples are counted over all classes."""
     return table.curve == "samples" and all(task.scheme == "first samples" for task in table.tasks)
-
-
-def _to_the_right(table: Table) -> str:
-    return "training samples" if _whole(table) else AXES[table.curve]
 
 
 def _scales(ax: Axes, table: Table, tasks: Sequence[Task]) -> None:

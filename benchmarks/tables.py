@@ -110,10 +110,6 @@ def _few(source: str, n_train: int, n_components: int = 10) -> Task:
     return Task(source=source, scheme="few samples", sizes=(n_train,), n_components=n_components)
 
 
-def _halves(source: str, n_components: int) -> Task:
-    return Task(source=source, scheme="halves", sizes=(), n_components=n_components)
-
-
 def _first(source: str, n_components: int, *sizes: int) -> tuple[Task, ...]:
     return tuple(
         Task(source=source, scheme="first samples", sizes=(n,), n_components=n_components)
@@ -186,7 +182,10 @@ TABLES = {
     ),
     # Gönen (2013)
     "engines": Table(
-        tasks=tuple(_halves(source, 2) for source in ("iris", "wine")),
+        tasks=tuple(
+            Task(source=source, scheme="halves", sizes=(), n_components=2)
+            for source in ("iris", "wine")
+        ),
         methods=(
             "mean field",
             "Gibbs",

@@ -10,21 +10,17 @@ import os
 import time
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields, is_dataclass, replace
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 from numpy.typing import ArrayLike
-from sklearn.base import (
-    BaseEstimator,
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
-)
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
@@ -240,13 +236,12 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """Scikit-learn's diagram, and the summary of a fit; only text if so configured."""
         bundle: dict[str, str] = super()._repr_mimebundle_(**kwargs)
         if "text/html" in bundle:
-            bundle["text/html"] = self._repr_html_()
+            bundle["text/html"] = self._repr_html_inner()
         return bundle
 
-    @property
-    def _repr_html_(self) -> Callable[[], str]:
-        diagram = super()._repr_html_
-        return lambda: diagram() + (to_html(self.summary()) if self.__sklearn_is_fitted__() else "")
+    def _repr_html_inner(self) -> str:
+        summary = to_html(self.summary()) if self.__sklearn_is_fitted__() else ""
+        return str(super()._repr_html_inner()) + summary
 
     def _get_fitted_attr_html(self, doc_link: str = "") -> object:
         """Fitted attributes for scikit-learn's diagram, which would else compute `model_`."""
@@ -397,13 +392,6 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _predictions(self, X: Rows) -> dict[str, np.ndarray]:
         """Predictions of scaled samples by name, for the trees."""
 
-    def _truth(self, y: TargetLike | None) -> np.ndarray | None:
-        """True targets of new samples, validated; a column of classes becomes a vector."""
-        if y is None:
-            return None
-        y = read_targets(self._match_targets(y))
-        return y.ravel() if self._exclusive and y.shape[1:] == (1,) else y
-
     def _match_targets(self, y: TargetLike) -> TargetLike:
         """Targets of new samples, columns of a table in the order of those of the fit."""
         check_is_fitted(self)
@@ -415,7 +403,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def _embed(self, X: Rows) -> LatentCoordinates:
         """Latent coordinates of scaled samples."""
-        return cast(LatentCoordinates, self._posterior.embed(X))
+        return self._posterior.embed(X)
 
     def _locate(self, X: Rows) -> tuple[LatentCoordinates, dict[str, np.ndarray]]:
         """Latent coordinates and predictions by name of scaled samples, for the trees."""
@@ -544,11 +532,15 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         scaled = self._scale_new(X)
         given = self._prepare(scaled, bounded=False)
         latent, values = self._locate(self._prepare(scaled))
+        if y is not None:
+            y = read_targets(self._match_targets(y))
+            # A column of classes becomes a vector.
+            y = y.ravel() if self._exclusive and y.shape[1:] == (1,) else y
         return self._context.predictions_tree(
             self._spec,
             latent=latent,
             values=values | self._outliers(given),
-            y=self._truth(y),
+            y=y,
             samples=samples,
             inference_method=self._method,
             attrs=self._attrs(),
@@ -615,10 +607,13 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """
         from bsdr_models.plots import plot_map
 
+        return plot_map(self._tree_of(X, y), **options)
+
+    def _tree_of(self, X: SamplesLike | None, y: TargetLike | None) -> xr.DataTree:
+        """Tree of new samples, of the fit if there are none."""
         if X is None and y is not None:
             raise ValueError("y is given without the samples X")
-        tree = self.idata_ if X is None else self.predict_idata(X, y)
-        return plot_map(tree, **options)
+        return self.idata_ if X is None else self.predict_idata(X, y)
 
 
 class ScoreMixin:

@@ -1,13 +1,14 @@
 """What all classifiers have in common: class probabilities, decisions, the plane of a map."""
 
-from typing import TypedDict, cast
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import xarray as xr
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from bsdr_models.arrays import FloatArray, IntArray, SamplesLike, Target, TargetLike
+from bsdr_models.arrays import FloatArray, IntArray, SamplesLike, TargetLike
 from bsdr_models.base import Estimator, ScoreMixin
 from bsdr_models.dask_arrays import by_chunks
 from bsdr_models.dims import LABEL, OBS
@@ -25,18 +26,6 @@ from bsdr_models.validation import (
 )
 
 
-class Described(TypedDict):
-    """What a `Context` says of classes and samples."""
-
-    target: Target
-    y: np.ndarray
-    index: IntArray
-    samples: np.ndarray | None
-    groups: IntArray | None
-    feature_names: np.ndarray
-    labels: np.ndarray
-
-
 class ProbabilisticClassifier(ScoreMixin, ClassifierMixin, Estimator):
     """Predictions of classes, from the log probabilities of the posterior."""
 
@@ -49,8 +38,8 @@ class ProbabilisticClassifier(ScoreMixin, ClassifierMixin, Estimator):
         y: TargetLike,
         unlabeled: object = None,
         groups: TargetLike | None = None,
-    ) -> tuple[FloatArray, IntArray, Described]:
-        """Samples (N, D), class indices (N,), -1 if unlabelled, and what a `Context` says of both.
+    ) -> tuple[FloatArray, IntArray, dict[str, Any]]:
+        """Samples (N, D), class indices (N,), -1 if unlabelled, and arguments of the `Context`.
 
         Checks the arguments, deletes an earlier fit and sets ``classes_``.
         """
@@ -61,7 +50,7 @@ class ProbabilisticClassifier(ScoreMixin, ClassifierMixin, Estimator):
         given, known = known_entries(y, unlabeled)
         self.classes_, index = encode_known(given, known)
         check_consistent_length(samples, index)
-        described: Described = {
+        described = {
             "target": "multiclass",
             "y": given.ravel(),
             "index": index,
@@ -74,11 +63,11 @@ class ProbabilisticClassifier(ScoreMixin, ClassifierMixin, Estimator):
 
     def _log_proba(self, X: Rows) -> FloatArray:
         """Log probabilities of scaled samples, (M, K)."""
-        return cast(FloatArray, self._posterior.log_probabilities(X))
+        return self._posterior.log_probabilities(X)
 
     def _log_proba_at(self, latent: FloatArray) -> FloatArray:
         """Log probabilities at latent coordinates (G, R): (G, K)."""
-        return cast(FloatArray, self._posterior.log_probabilities_at(latent))
+        return self._posterior.log_probabilities_at(latent)
 
     def _linear_model(self, name: str) -> tuple[FloatArray, FloatArray | float]:
         coef, intercept = super()._linear_model(name)
@@ -103,21 +92,18 @@ class ProbabilisticClassifier(ScoreMixin, ClassifierMixin, Estimator):
         every[kept] = log_p
         return every
 
-    @property
+    @cached_property
     def plane_(self) -> PredictionPlane:
         """Plane of the predictions of training samples, held out if the fit has held some out."""
         check_is_fitted(self)
         if not (self._exclusive and self._context.target == "multiclass"):
             raise AttributeError("plane_ needs one class per sample")
-        if "_plane" in vars(self):
-            return self._plane
         log_p = self.held_out_log_proba_
         if log_p is not None:
             log_p = log_p[~np.isnan(log_p).any(axis=1)]
         if log_p is None or not len(log_p):
             log_p = self._log_proba(self._prepare(self._context.X))
-        self._plane: PredictionPlane = PredictionPlane().fit(np.exp(log_p))
-        return self._plane
+        return PredictionPlane().fit(np.exp(log_p))
 
     def _held_out_proba(self) -> FloatArray | None:
         """Probabilities of training samples without their labels, (N, K); None if unknown.

@@ -23,27 +23,17 @@ from bsdr_models.baselines import (
 )
 from bsdr_models.bm2pca.estimator import BM2PCAClassifier
 from bsdr_models.bsdr.estimator import BSDRClassifier
-from bsdr_models.cross_validation import (
-    Fold,
-    Splits,
-    check_models,
-    predict_fold,
-    read_classes,
-    read_folds,
-)
+from bsdr_models.cross_validation import Splits, read_classes, read_folds
 from bsdr_models.dgplvm.estimator import DGPLVMClassifier
 from bsdr_models.groups import read_groups
 from bsdr_models.inference.parallel import Outcome, run_tasks
+from bsdr_models.members import Fold, check_models, predict_fold
 from bsdr_models.metrics import Estimate, expected_calibration_error, log_losses, mean_of_samples
 from bsdr_models.options import N_JOBS, Sampling, check_parameters
 from bsdr_models.process_state import one_thread, recorded_warnings
 from bsdr_models.rng import RandomState, as_generator
 from bsdr_models.stacking import StackedClassifier
-from bsdr_models.validation import (
-    check_samples,
-    encode_labels,
-    validate_samples,
-)
+from bsdr_models.validation import check_samples, encode_labels, validate_samples
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -241,32 +231,28 @@ def compare_models(
     )
     seed = int(rng.integers(2**31))  # the same weights for every pair
     fits: dict[str, list[_Fit]] = {name: [] for name in compared}
-    done: list[Fold] = []
 
-    def fit(task: tuple[Fold, list[str]]) -> dict[str, _Fit]:
-        fold, names = task
-        chosen = {name: compared[name] for name in names}
-        return _fit_models(chosen, X, labels, classes, fold, group_index)
-
-    def fit_all(names: list[str], further: Sequence[Fold]) -> tuple[dict[str, _Scores], bool]:
+    def fit_all(names: Sequence[str], further: Sequence[Fold]) -> tuple[dict[str, _Scores], bool]:
         """Fit models in further folds; scores of those whose fits have all succeeded.
 
         And whether the user interrupted the run: then only complete folds count.
         """
-        tasks = [(fold, names) for fold in further]
+
+        def fit(fold: Fold) -> dict[str, _Fit]:
+            chosen = {name: compared[name] for name in names}
+            return _fit_models(chosen, X, labels, classes, fold, group_index)
+
         try:
-            run = run_tasks(fit, tasks, n_jobs=n_jobs, what="Comparison", progressbar=progressbar)
+            run = run_tasks(fit, further, n_jobs=n_jobs, what="Comparison", progressbar=progressbar)
         except KeyboardInterrupt:
-            if not done:
+            if not fits[BASE_RATE]:
                 raise
             run = Outcome(results={}, interrupted=True)
-        for number, found in run.results.items():
-            done.append(further[number])
-            for name in names:
-                fits[name].append(found[name])
+        for found in run.results.values():
+            for name, fit_of_fold in found.items():
+                fits[name].append(fit_of_fold)
         complete = {name: own for name, own in fits.items() if not any(f.failed for f in own)}
-        scores = {name: _Scores.of(own, done, index) for name, own in complete.items()}
-        return scores, run.interrupted
+        return {name: _Scores.of(own, index) for name, own in complete.items()}, run.interrupted
 
     def mean_difference(a: _Scores, b: _Scores, prob: float = PROB) -> Estimate:
         difference = a.loss - b.loss
@@ -294,7 +280,7 @@ def compare_models(
         scored, interrupted = fit_all(rest, folds[RACE_FOLDS:])
     if interrupted:
         warnings.warn(
-            f"interrupted: the scores are those of {len(done)} of {len(folds)} folds",
+            f"interrupted: the scores are those of {len(fits[BASE_RATE])} of {len(folds)} folds",
             UserWarning,
             stacklevel=2,
         )
@@ -321,10 +307,7 @@ def compare_models(
     lines = [
         {
             "model": name,
-            "accuracy": scored[name].accuracy,
-            "log_loss": scored[name].log_loss,
-            "calibration_error": scored[name].calibration_error,
-            "seconds": np.median([fit.seconds for fit in fits[name]]),
+            **scored[name].line,
             "difference": behind[name].value,
             "low": behind[name].low,
             "high": behind[name].high,
@@ -375,6 +358,7 @@ def _models(
 class _Fit(NamedTuple):
     """Class probabilities (M, K) of the held-out samples of a fold, empty if the fit failed."""
 
+    test: IntArray  # positions of the held-out samples, (M,)
     message: str  # error, or the first warning
     probability: FloatArray = np.empty((0, 0))
     seconds: float = np.nan
@@ -416,13 +400,13 @@ def _fit_models(
                 seconds = time.perf_counter() - begin
             except Exception as error:  # other models are still compared
                 said = "; ".join([str(error), *getattr(error, "__notes__", [])])
-                found[name] = _Fit(message=f"{type(error).__name__}: {said}")
+                found[name] = _Fit(fold[1], f"{type(error).__name__}: {said}")
                 continue
         messages = [str(each.message) for each in caught]
         if getattr(models[name], "sampling", None) == SAMPLING:
             messages = [each for each in messages if NOT_MIXED not in each]
         seconds += sum(found[member].seconds for member in shared)
-        found[name] = _Fit(messages[0] if messages else "", probability, seconds)
+        found[name] = _Fit(fold[1], "".join(messages[:1]), probability, seconds)
         if getattr(model, "held_out_log_proba_", None) is not None:
             trained[name] = FrozenEstimator(model)
     return found
@@ -430,31 +414,33 @@ def _fit_models(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Scores:
-    """Scores of a model; losses (N,) are NaN of samples that were not held out."""
+    """Losses (N,), NaN of samples that were not held out, and what the table says of a model."""
 
     loss: FloatArray
-    accuracy: float
-    calibration_error: float
+    line: dict[str, float]
 
     @classmethod
-    def of(cls, fits: Sequence[_Fit], folds: Sequence[Fold], index: IntArray) -> "_Scores":
-        """From the fits of the first folds. Samples count once, held out several times by means."""
-        tested = np.concatenate([test for _, test in folds[: len(fits)]])
+    def of(cls, fits: Sequence[_Fit], index: IntArray) -> "_Scores":
+        """From fits to some folds. Samples count once, held out several times by means."""
+        tested = np.concatenate([fit.test for fit in fits])
         p = np.concatenate([fit.probability for fit in fits])
         truth = index[tested]
         times = np.bincount(tested, minlength=len(index)).astype(np.float64)
         times[times == 0.0] = np.nan
         right = p.argmax(axis=1) == truth
-        return cls(
-            loss=np.bincount(tested, log_losses(p, truth), len(index)) / times,
-            accuracy=float(np.nanmean(np.bincount(tested, right, len(index)) / times)),
-            calibration_error=expected_calibration_error(p, truth),
-        )
+        loss = np.bincount(tested, log_losses(p, truth), len(index)) / times
+        line = {
+            "accuracy": float(np.nanmean(np.bincount(tested, right, len(index)) / times)),
+            "log_loss": float(np.nanmean(loss)),
+            "calibration_error": expected_calibration_error(p, truth),
+            "seconds": float(np.median([fit.seconds for fit in fits])),
+        }
+        return cls(loss=loss, line=line)
 
     @property
     def log_loss(self) -> float:
         """Mean over the samples held out, in nats."""
-        return float(np.nanmean(self.loss))
+        return self.line["log_loss"]
 
 
 def _note(fits: Sequence[_Fit], happened: str) -> str:

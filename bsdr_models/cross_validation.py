@@ -6,39 +6,32 @@ overlap.
 """
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import xarray as xr
-from sklearn import get_config
 from sklearn.base import BaseEstimator, clone
 from sklearn.model_selection import (
     BaseCrossValidator,
-    GridSearchCV,
-    RandomizedSearchCV,
     StratifiedGroupKFold,
     StratifiedKFold,
     check_cv,
 )
 from sklearn.pipeline import Pipeline
-from sklearn.utils.metadata_routing import get_routing_for_object
-from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.multiclass import type_of_target
-from sklearn.utils.validation import column_or_1d, has_fit_parameter
+from sklearn.utils.validation import column_or_1d
 
-from bsdr_models.arrays import FloatArray, IntArray, SamplesLike, TargetLike
+from bsdr_models.arrays import SamplesLike, TargetLike
 from bsdr_models.dims import LABEL, OBS
 from bsdr_models.groups import read_groups
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.latent_grid import class_frequency
-from bsdr_models.members import class_probabilities, errors_name, refuse_frozen
+from bsdr_models.members import Fold, fitted_clone, last_step, predict_fold, refuse_frozen
 from bsdr_models.options import N_JOBS, check_parameters
 from bsdr_models.process_state import recorded_warnings
 from bsdr_models.rng import RandomState, as_generator
 from bsdr_models.validation import check_samples, constant_features_ignored
 
-# Positions of training samples and of those held out.
-type Fold = tuple[IntArray, IntArray]
 # A number of folds, a splitter, or folds.
 type Splits = int | BaseCrossValidator | Iterable[Fold]
 
@@ -254,73 +247,6 @@ def read_folds(
                 "out, join it to another, or split differently"
             )
     return folds
-
-
-# Models
-
-
-def check_models(models: Mapping[str, BaseEstimator], argument: str) -> None:
-    """Raise a TypeError that names a member of an argument which is no probabilistic classifier."""
-    for name, model in models.items():
-        if isinstance(model, type) or not (hasattr(model, "fit") and hasattr(model, "get_params")):
-            raise TypeError(f"{argument}[{name!r}] is not an estimator: {model!r}")
-        if not hasattr(model, "predict_proba"):
-            kind = type(model).__name__
-            raise TypeError(f"{argument}[{name!r}], {kind}, has no predict_proba")
-        with errors_name(f"{argument}[{name!r}]"):
-            refuse_frozen(model)
-
-
-def fitted_clone(
-    estimator: BaseEstimator, X: SamplesLike, y: np.ndarray, groups: IntArray | None = None
-) -> BaseEstimator:
-    """Fit a clone, with the groups of its samples if it takes them and there are several.
-
-    Searches give groups to their splitter and, with metadata routing, to fits that request them. An
-    interrupted fit raises KeyboardInterrupt.
-    """
-    model = clone(estimator)
-    name, last = model.steps[-1] if isinstance(model, Pipeline) else ("", model)
-    searches = isinstance(last, GridSearchCV | RandomizedSearchCV)
-    if get_config()["enable_metadata_routing"] and (name or searches):
-        # Pipelines and searches pass groups to what has requested them.
-        argument = "groups"
-        takes = bool(get_routing_for_object(model).consumes("fit", ["groups"]))
-    else:
-        argument = f"{name}__groups" if name else "groups"
-        takes = searches or has_fit_parameter(last, "groups")
-    options = {}
-    if groups is not None and len(np.unique(groups)) > 1 and takes:
-        options[argument] = groups
-    model.fit(X, y, **options)
-    if getattr(last_step(model), "interrupted_", False):
-        raise KeyboardInterrupt
-    return model
-
-
-def predict_fold(
-    estimator: BaseEstimator,
-    X: SamplesLike,
-    y: np.ndarray,
-    fold: Fold,
-    classes: np.ndarray,
-    groups: IntArray | None,
-) -> tuple[BaseEstimator, FloatArray]:
-    """A clone fitted to the training samples, and class probabilities (M, K) of the others.
-
-    Of a kernel matrix also the features of the training samples are taken.
-    """
-    train, test = fold
-    X_train, y_train = _safe_split(estimator, X, y, train)
-    X_test, _ = _safe_split(estimator, X, None, test, train)
-    model = fitted_clone(estimator, X_train, y_train, None if groups is None else groups[train])
-    return model, class_probabilities(model, X_test, classes)
-
-
-def last_step(model: BaseEstimator) -> BaseEstimator:
-    """The estimator itself or, of a search or pipeline, the last step of the best one."""
-    model = getattr(model, "best_estimator_", model)
-    return model[-1] if isinstance(model, Pipeline) else model
 
 
 def _with_settings_of(full: BaseEstimator) -> BaseEstimator:

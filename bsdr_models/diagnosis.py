@@ -187,11 +187,8 @@ def _projector(loadings: xr.DataArray) -> dict[str, xr.DataArray]:
     if r >= n:
         return {}
     some = evenly_spaced(n, MAX_FEATURES)
-    basis = ordered.values
-    if np.isfinite(basis).all():
-        basis = np.linalg.qr(basis)[0]
     first, second = np.triu_indices(len(some))
-    rows = basis[:, :, some]  # (C, S, M, R)
+    rows = np.linalg.qr(ordered.values)[0][:, :, some]  # (C, S, M, R)
     entries = np.einsum("cspr,cspr->csp", rows[:, :, first], rows[:, :, second])
     labels = ordered[feature].values[some].astype(str)
     pairs = [f"{labels[i]}, {labels[j]}" for i, j in zip(first, second, strict=True)]

@@ -11,22 +11,25 @@ from html import escape
 from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
-from typing import TYPE_CHECKING
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import xarray as xr
+from matplotlib.axes import Axes
 from sklearn.base import BaseEstimator
+from sklearn.calibration import CalibrationDisplay
+from sklearn.metrics import ConfusionMatrixDisplay
 
 from bsdr_models.arrays import FloatArray, IntArray, SamplesLike, TargetLike
 from bsdr_models.base import Estimator
-from bsdr_models.cross_validation import last_step
+from bsdr_models.members import last_step
+from bsdr_models.plots import plot_features
 from bsdr_models.plots._read import Classes
-from bsdr_models.spec import find_spec
+from bsdr_models.plots._style import figure_of
+from bsdr_models.plots.map import draw_map, read_map
+from bsdr_models.spec import ModelSpec, find_spec
 from bsdr_models.summary import to_html
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 DPI = 150  # sharp on paper, some 100 kB for a picture
 N_BINS = 5  # of the reliability: groups of equally many samples
@@ -134,25 +137,26 @@ def report(
     'wine.html'
     """
     model = fitted if isinstance(fitted, xr.DataTree) else last_step(fitted)
-    if X is None and y is not None:
-        raise ValueError("y is given without the samples X")
     if isinstance(model, xr.DataTree):
-        if X is not None:
+        if X is not None or y is not None:
             raise ValueError("X and y are samples for a fitted estimator, not for a tree")
         tree = shown = model
+        spec = find_spec(str(tree.attrs.get("model")))
+        name = str(tree.attrs.get("model", "model"))
+        name = name if spec is None else name.upper()
         settings = pd.Series(tree.attrs).astype(str).to_frame("value")
     elif isinstance(model, Estimator):
         tree = model.idata_
-        shown = tree if X is None else model.predict_idata(X, y)
+        shown = model._tree_of(X, y)
+        spec = model._spec
+        name = type(model).__name__
         settings = model.summary()
     else:
         raise TypeError(
             "report takes a fitted estimator of this package, or a tree of cross_validated_map, "
             f"got {type(fitted).__name__}"
         )
-    parts = "\n".join([*_results(shown), *_features(tree), *_about(tree, settings)])
-    name = str(tree.attrs.get("model", "model")) if model is tree else type(model).__name__
-    name = name.upper() if find_spec(name) else name
+    parts = "\n".join([*_results(shown), *_features(tree), *_about(settings, spec)])
     file = Path(path)
     file.write_text(PAGE.format(title=f"Report of {escape(name)}", parts=parts), encoding="utf-8")
     return file
@@ -160,8 +164,6 @@ def report(
 
 def _results(tree: xr.DataTree) -> Iterator[str]:
     """Verdict, map, reliability and confusion of the samples of a tree."""
-    from bsdr_models.plots.map import draw_map, read_map
-
     shown = read_map(tree)
     if shown.verdict is not None:
         text, shade = shown.verdict
@@ -169,25 +171,16 @@ def _results(tree: xr.DataTree) -> Iterator[str]:
     yield f"<p>{escape(shown.header)}</p>"
     ax = draw_map(replace(shown, header="", verdict=None))
     yield _picture(ax, "Map of the samples", MAP)
-    target = shown.samples.target
+    known = shown.samples.truth >= 0
     probability = shown.samples.probability
-    if probability is None or not isinstance(target, Classes) or target.title != "class":
-        return
-    known = target.index >= 0
-    if known.any():
-        yield _picture(
-            _reliability(probability[known], target.index[known], target.names),
-            "Reliability and confusion matrix",
-            RELIABILITY,
-        )
+    target = shown.samples.target
+    if known.any() and probability is not None and isinstance(target, Classes):
+        ax = _reliability(probability[known], target.index[known], target.names)
+        yield _picture(ax, "Reliability and confusion matrix", RELIABILITY)
 
 
-def _reliability(probability: FloatArray, index: IntArray, names: tuple[str, ...]) -> "Axes":
+def _reliability(probability: FloatArray, index: IntArray, names: tuple[str, ...]) -> Axes:
     """Plot calibration of probabilities (M, K), and confusion of classes with indices (M,)."""
-    import matplotlib.pyplot as plt
-    from sklearn.calibration import CalibrationDisplay
-    from sklearn.metrics import ConfusionMatrixDisplay
-
     best = probability.argmax(axis=1)
     stated = probability.max(axis=1)
     axes = plt.subplots(1, 2, figsize=(9.4, 4.2), layout="constrained")[1]
@@ -213,29 +206,22 @@ def _reliability(probability: FloatArray, index: IntArray, names: tuple[str, ...
 
 def _features(tree: xr.DataTree) -> Iterator[str]:
     """Effects of the features, if the tree has them."""
-    from bsdr_models.plots import plot_features
-
     with suppress(ValueError):  # neither coefficients nor slopes
         ax = plot_features(tree)
         yield f'<h2 class="page">Features</h2>\n{_picture(ax, "Effects of the features")}'
 
 
-def _about(tree: xr.DataTree, settings: pd.DataFrame) -> Iterator[str]:
+def _about(settings: pd.DataFrame, spec: ModelSpec | None) -> Iterator[str]:
     """Settings, versions of packages, and the paper to cite."""
     yield f"<h2>Settings and diagnostics</h2>\n{to_html(settings)}"
     used = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
     yield f"<h2>Versions</h2>\n<p>Python {python_version()}, {used}; {date.today():%d %B %Y}.</p>"
-    spec = find_spec(str(tree.attrs.get("model", "")))
     if spec is not None:
         yield f"<h2>Please cite</h2>\n<pre>{escape(spec.citation_bibtex)}</pre>"
 
 
-def _picture(ax: "Axes", title: str, caption: str = "") -> str:
+def _picture(ax: Axes, title: str, caption: str = "") -> str:
     """The figure of Axes as an element of the page, closed."""
-    import matplotlib.pyplot as plt
-
-    from bsdr_models.plots._style import figure_of
-
     figure = figure_of(ax)
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=DPI)

@@ -28,9 +28,6 @@ OF_SUM = 10.0
 # confidence where there is no signal.
 SHRINKAGE = 50.0
 
-# Weights (M,) and their standard deviations.
-type Weights = tuple[FloatArray, FloatArray]
-
 
 def log_pool(weights: FloatArray, log_p: FloatArray) -> FloatArray:
     """Log probabilities (..., K) of the log-linear pool of log_p (M, ..., K)."""
@@ -51,13 +48,17 @@ def pool_loss(
     return value, gradient, precision + np.einsum("ink,nk,jnk->ij", centred, p, centred)
 
 
-def pool_weights(log_p: FloatArray, y: IntArray, shrinkage: float = SHRINKAGE) -> Weights:
-    """Weights of a pool by held-out log probabilities (M, N, K) of samples of classes y (N,)."""
+def pool_weights(
+    log_p: FloatArray, y: IntArray, shrinkage: float = SHRINKAGE
+) -> tuple[FloatArray, FloatArray]:
+    """Weights (M,) by held-out log probabilities (M, N, K) of classes y (N,), and their errors."""
     n_members, n, _ = log_p.shape
     equal = np.full(n_members, 1.0 / n_members)
     eye = np.eye(n_members)
     information = np.trace(pool_loss(equal, log_p, y, 0.0 * eye)[2]) / n_members
-    precision = shrinkage * _of_a_sample(information, n) * (eye + OF_SUM)
+    # The mean of the samples and one of unit information, which is all there is without samples.
+    mean_information = (information + 1.0) / (n + 1.0)
+    precision = shrinkage * mean_information * (eye + OF_SUM)
     weights = minimize(
         lambda weights: pool_loss(weights, log_p, y, precision)[:2],
         equal,
@@ -67,8 +68,3 @@ def pool_weights(log_p: FloatArray, y: IntArray, shrinkage: float = SHRINKAGE) -
     ).x
     curvature = pool_loss(weights, log_p, y, precision)[2]
     return np.asarray(weights), np.sqrt(np.diag(np.linalg.inv(curvature)))
-
-
-def _of_a_sample(information: float, n: int) -> float:
-    """Mean information of n held-out samples and one of unit information, which n = 0 needs."""
-    return float((information + 1.0) / (n + 1.0))

@@ -27,21 +27,22 @@ from bsdr_models.arrays import FloatArray, IntArray, SamplesLike, TargetLike
 from bsdr_models.bm2pca import BM2PCAClassifier
 from bsdr_models.bsdr import BSDRClassifier
 from bsdr_models.classifier import ProbabilisticClassifier
-from bsdr_models.cross_validation import (
-    Fold,
-    check_models,
-    fitted_clone,
-    predict_fold,
-    read_classes,
-    read_folds,
-)
+from bsdr_models.cross_validation import read_classes, read_folds
 from bsdr_models.dgplvm import DGPLVMClassifier
 from bsdr_models.dims import FEATURE, OBS
 from bsdr_models.groups import read_groups
 from bsdr_models.inference.datatree import Context, InferenceMethod
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.inference.result import Result
-from bsdr_models.members import class_probabilities, errors_name, refuse_frozen
+from bsdr_models.members import (
+    Fold,
+    check_models,
+    class_probabilities,
+    errors_name,
+    fitted_clone,
+    predict_fold,
+    refuse_frozen,
+)
 from bsdr_models.metrics import HeldOutScore
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.numerics.scaling import Scaler

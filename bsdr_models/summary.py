@@ -86,16 +86,14 @@ def to_html(summary: pd.DataFrame) -> str:
 def _data(model: "Estimator") -> dict[str, str]:
     """Samples, features, missing values and targets."""
     context = model._context
-    scaler = model._scaler
+    constant = model._scaler.constant
     n = context.n_samples or context.X.shape[0]
     p = model.n_features_in_
     rows = {"samples": f"{n}", "features": f"{p}"}
     if context.kept is not None:
         rows["samples"] += f", of which {len(context.kept)} are kept in memory"
-    if scaler is None:
-        rows["features"] += ", sparse, as they are"
-    elif scaler.constant.any():
-        rows["features"] += f", {int(scaler.constant.sum())} of them constant and ignored"
+    if constant.any():
+        rows["features"] += f", {int(constant.sum())} of them constant and ignored"
     given = model._observed_samples
     missing = 0.0 if issparse(given) else float(np.isnan(given).mean())
     if missing > 0.0:
@@ -114,11 +112,10 @@ def _data(model: "Estimator") -> dict[str, str]:
         rows["samples without a label"] = f"{len(context.index) - len(known)}"
     counts = np.bincount(known, minlength=len(labels))
     listed = [f"{label} ({count})" for label, count in zip(labels, counts, strict=True)]
-    sizes = f", of {min(counts)} to {max(counts)} samples"
-    rows["classes"] = f"{len(labels)}" + (
-        f": {', '.join(listed)}" if len(labels) <= MAX_LISTED else sizes
-    )
-    return rows
+    sizes = f": {', '.join(listed)}"
+    if len(labels) > MAX_LISTED:
+        sizes = f", of {min(counts)} to {max(counts)} samples"
+    return rows | {"classes": f"{len(labels)}{sizes}"}
 
 
 def _features(model: "Estimator") -> dict[str, str]:

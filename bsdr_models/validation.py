@@ -432,13 +432,11 @@ def encode_labels(y: np.ndarray) -> tuple[np.ndarray, IntArray]:
     return classes, index
 
 
-def encode_classes(y: TargetLike, n_samples: int | None = None) -> tuple[IntArray, list[Any]]:
+def encode_classes(y: TargetLike) -> tuple[IntArray, list[Any]]:
     """Labels of a declarative model: class index of each sample, (N,), and the sorted classes."""
     y = read_labels(y)
     if y.ndim != 1:
         raise ValueError(f"labels must be a vector (N,), got shape {y.shape}")
-    if n_samples is not None and len(y) != n_samples:
-        raise ValueError(f"X has {n_samples} samples and y has shape {y.shape}")
     labels, index = np.unique(y, return_inverse=True)
     if len(labels) < 2:
         raise ValueError(f"y must hold at least two classes, got {labels.tolist()}")

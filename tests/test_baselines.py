@@ -20,7 +20,7 @@ from bsdr_models.baselines import (
     pls_da,
     shrinkage_lda,
 )
-from bsdr_models.cross_validation import fitted_clone
+from bsdr_models.members import fitted_clone
 
 
 @pytest.fixture(scope="module", params=[4, 50], ids=["narrow", "wide"])

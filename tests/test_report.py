@@ -22,6 +22,7 @@ from bsdr_models import (
     BM2PCAClassifier,
     BSDRRegressor,
     DGPLVMClassifier,
+    StackedClassifier,
     cross_validated_map,
     report,
 )
@@ -97,6 +98,11 @@ def test_a_fitted_estimator_is_reported_with_its_summary(wine, tmp_path):
         assert unescape(value) in text
     assert "89 training samples, predicted without their labels" in text
     assert "Report of DGPLVMClassifier" in text
+
+
+def test_a_stack_is_reported_with_the_paper_to_cite(wine, tmp_path):
+    model = StackedClassifier([("only", BM2PCAClassifier())], random_state=0).fit(*wine)
+    assert model.citation() in page_of(model, tmp_path / "stack.html").text
 
 
 def test_new_samples_of_a_fitted_estimator_are_reported_with_its_features(wine, tmp_path):

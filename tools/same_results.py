@@ -28,12 +28,7 @@ CELLS = {
     "BSDR, digits, two columns": ("BSDRClassifier", {"n_components": 2}, load_digits, 5),
     "BSDR by Laplace, digits": ("BSDRClassifier", {"inference": "laplace"}, load_digits, 20),
     "BSDR, diabetes": ("BSDRRegressor", {}, load_diabetes, 60),
-    "BSDR of the paper, wine": (
-        "PaperBSDRClassifier",
-        {},
-        load_wine,
-        30,
-    ),
+    "BSDR of the paper, wine": ("PaperBSDRClassifier", {}, load_wine, 30),
     "BSDR of the paper, Gibbs, iris": (
         "PaperBSDRClassifier",
         {"inference": "gibbs"},
@@ -42,12 +37,7 @@ CELLS = {
     ),
     "BM2PCA, digits": ("BM2PCAClassifier", {}, load_digits, 10),
     "BM2PCA, cancer": ("BM2PCAClassifier", {}, load_breast_cancer, 20),
-    "BM2PCA of the paper, cancer": (
-        "PaperBM2PCAClassifier",
-        {},
-        load_breast_cancer,
-        20,
-    ),
+    "BM2PCA of the paper, cancer": ("PaperBM2PCAClassifier", {}, load_breast_cancer, 20),
     "BM2PCA, diabetes": ("BM2PCARegressor", {}, load_diabetes, 100),
     "D-GPLVM, digits": ("DGPLVMClassifier", {"n_components": 2}, load_digits, 10),
     "D-GPLVM of the paper, wine": ("PaperDGPLVMClassifier", {}, load_wine, 10),

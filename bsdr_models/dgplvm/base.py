@@ -2,7 +2,7 @@
 
 import sys
 from abc import abstractmethod
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import xarray as xr
@@ -87,8 +87,7 @@ class BaseDGPLVM(ProbabilisticClassifier):
             no feature varies, or an argument is out of range; if ``groups`` has gaps or one value.
         """
         check_order(X, sequence)
-        X, index, described = self._read_training(X, y, self.unlabeled, groups)
-        known: dict[str, Any] = {**described}
+        X, index, known = self._read_training(X, y, self.unlabeled, groups)
         most = self._most_samples
         if sequence is not None:
             check_consistent_length(X, sequence)

@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
-from bsdr_models.arrays import BoolArray, FloatArray
+from bsdr_models.arrays import BoolArray, FloatArray, IntArray
 from bsdr_models.dims import GRID_X, GRID_Y, LABEL
 from bsdr_models.plots._read import Classes, Target, Values
 from bsdr_models.plots._style import (
@@ -68,12 +68,19 @@ class Samples:
         return np.asarray(self.probability.max(axis=1) < SURE)
 
     @property
-    def wrong(self) -> BoolArray:
-        """Whether the predicted class is not the true one, (M,)."""
+    def truth(self) -> IntArray:
+        """True class of each sample, (M,), -1 without one, or without probabilities."""
         target = self.target
         if self.probability is None or not isinstance(target, Classes) or target.title != "class":
+            return np.full(len(self.at), -1)
+        return target.index
+
+    @property
+    def wrong(self) -> BoolArray:
+        """Whether the predicted class is not the true one, (M,)."""
+        if self.probability is None:
             return np.zeros(len(self.at), dtype=bool)
-        return (self.probability.argmax(axis=1) != target.index) & (target.index >= 0)
+        return (self.truth >= 0) & (self.probability.argmax(axis=1) != self.truth)
 
 
 def class_looks(target: Target, at: FloatArray | None = None) -> list[int]:

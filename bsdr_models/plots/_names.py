@@ -22,7 +22,6 @@ TURNS = (0.0, 20.0, -20.0, 45.0, -45.0, 75.0, -75.0, 110.0, -110.0, 180.0)
 NEAR = 9.0  # distance beyond which a leader line is drawn
 APART = 1.0  # margin around a name, in pixels
 MARKER = 3.5  # radius of a point that a name should not cover, in points
-NOWHERE: Any = (1, None, None, None)  # a name without a place
 
 
 class Names(Artist):
@@ -121,8 +120,10 @@ class Names(Artist):
                 places.append((cost, middle, box, drawn))
                 if not cost:
                     break
-            cost, middle, box, drawn = min(places, key=lambda place: place[0], default=NOWHERE)
-            if cost == 0 or (places and number < self.required):
+            if not places:
+                continue
+            cost, middle, box, drawn = min(places, key=lambda place: place[0])
+            if cost == 0 or number < self.required:
                 taken.append(box)
                 text.set_position((middle[0], middle[1]))
                 yield text, drawn

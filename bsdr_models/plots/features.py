@@ -360,7 +360,13 @@ def _caption(tree: xr.DataTree, table: xr.Dataset, n: int, score: str, signs: bo
     """What the plot of the first n features shows of the scores."""
     d = table.sizes[FEATURE]
     linear = "sign_probability" in table
-    note = f"{'All' if n == d else f'{n} of {d}'} features.{_found(tree, table)}"
+    target, targets = _targets(tree)
+    note = f"{'All' if n == d else f'{n} of {d}'} features."
+    if "explained" in table:
+        note += f" First are those that the {targets} explain best, each alone."
+        note += _rate(table, "dark names")
+    else:
+        note += " Those of the largest effects are first."
     if linear:
         mean = "mean effect over the training samples," if tree.attrs.get("nonlinear") else "effect"
         note += f" Points and lines: {mean} given the other features, with intervals of 50% and"
@@ -368,22 +374,15 @@ def _caption(tree: xr.DataTree, table: xr.Dataset, n: int, score: str, signs: bo
         note += f" {PROB:.0%}{filled}."
     else:
         note += " Circles: mean slope over the training samples of a nonlinear map; no intervals."
-    diamonds = linear and "alone" in table
-    return f"{note} Diamonds: correlation r with the {_targets(tree)[0]}." if diamonds else note
+    if linear and "alone" in table:
+        note += f" Diamonds: correlation r with the {target}."
+    return note
 
 
 def _targets(tree: xr.DataTree) -> tuple[str, str]:
     """What the targets are called: one of them, and all."""
     kinds = {"regression": ("output", "outputs"), "multilabel": ("label", "labels")}
     return kinds.get(tree.attrs.get("target", ""), ("class", "classes"))
-
-
-def _found(tree: xr.DataTree, table: xr.Dataset) -> str:
-    """Order of the features, and how many are found, for a caption."""
-    if "explained" not in table:
-        return " Those of the largest effects are first."
-    order = f" First are those that the {_targets(tree)[1]} explain best, each alone."
-    return order + _rate(table, "dark names")
 
 
 def _rate(table: xr.Dataset, how: str) -> str:

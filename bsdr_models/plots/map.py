@@ -22,13 +22,7 @@ from bsdr_models.plane import PredictionPlane
 from bsdr_models.plots import _layers
 from bsdr_models.plots._layers import OPACITY, STEPS, SURE, Samples
 from bsdr_models.plots._names import Names
-from bsdr_models.plots._read import (
-    Classes,
-    Values,
-    caveats,
-    label_values,
-    read_target,
-)
+from bsdr_models.plots._read import Classes, Values, caveats, label_values, read_target
 from bsdr_models.plots._style import (
     GREY,
     INK,
@@ -339,19 +333,15 @@ def _select[T](target: T, seen: BoolArray) -> T:
 
 def _held_out(dataset: xr.Dataset, samples: Samples) -> HeldOutScore | None:
     """Score of predictions with known labels; None if there are none."""
-    target = samples.target
-    probability = samples.probability
-    if probability is None or not isinstance(target, Classes) or target.title != "class":
-        return None
-    known = target.index >= 0
-    if "class_frequency" not in dataset or known.sum() < 2:
+    known = samples.truth >= 0
+    truth = samples.truth[known]
+    if samples.probability is None or "class_frequency" not in dataset or len(truth) < 2:
         return None
     # A class without training samples has the frequency of a rounding error.
     frequency = np.maximum(dataset["class_frequency"].values, np.finfo(np.float64).eps)
-    log_p = -log_losses(probability[known], target.index[known])
+    log_p = -log_losses(samples.probability[known], truth)
     groups = None if samples.groups is None else samples.groups.index[known]
-    own_frequency = frequency[target.index[known]]
-    return HeldOutScore.of(log_p, target.index[known], own_frequency, groups=groups)
+    return HeldOutScore.of(log_p, truth, frequency[truth], groups=groups)
 
 
 def _header(
@@ -363,31 +353,30 @@ def _header(
 ) -> tuple[str, tuple[str, str] | None]:
     """Caption, and the verdict with its colour."""
     n = len(samples.at)
-    target = samples.target
     probability = samples.probability
-    if kind == "Training" and probability is None:
+    if probability is None:
+        training = kind == "Training"
+        caption = f"{n} training samples." if training else f"{n} samples, held out or new."
         warning = ("Training samples: separation here is no evidence", BAD)
-        verdict = warning if isinstance(target, Classes) else None
-        return f"{n} training samples." + caveats(tree, None), verdict
-    if gain is None or not isinstance(target, Classes) or probability is None:
-        caption = f"{n} samples, held out or new."
-        if probability is not None:
-            caption = f"{n} samples without known labels; colour: predicted class."
+        warns = training and isinstance(samples.target, Classes)
+        return caption + caveats(tree, None), warning if warns else None
+    if gain is None:
+        caption = f"{n} samples without known labels; colour: predicted class."
         return caption + caveats(tree, None), None
-    of_fit = kind == "Training"
-    known = target.index >= 0
-    truth = target.index[target.index >= 0]
+    known = samples.truth >= 0
+    truth = samples.truth[known]
     right = f"{np.mean(~samples.wrong[known]):.0%} right"
-    guess = f"{gain.gain - gain.score:.2f}"
-    guess = f"class frequencies {guess}"
+    guess = f"class frequencies {gain.gain - gain.score:.2f}"
     if place.plane is not None:
         log_q = place.plane.predict_log_proba(place.mean[known])
         right += f" (plane {np.mean(log_q.argmax(axis=1) == truth):.0%})"
         guess = f"plane {-log_q[np.arange(len(truth)), truth].mean():.2f}, {guess}"
     if samples.groups is not None:
-        alone = majority_share(samples.groups.index, target.index)
+        alone = majority_share(samples.groups.index, samples.truth)
         guess += f", the groups alone {alone:.0%} right"
-    what = "training samples, predicted without their labels" if of_fit else "held-out samples"
+    what = "held-out samples"
+    if kind == "Training":
+        what = "training samples, predicted without their labels"
     text = f"{n} {what} · {right} · log loss {-gain.score:.2f} ({guess})"
     agree = 1.0
     if place.probability is not None:
@@ -407,13 +396,12 @@ def _header(
 def _to_name(limit: int, samples: Samples) -> IntArray:
     """At most so many wrong or doubtful samples, by their indices, the most surprising first."""
     wrong = samples.wrong
-    target = samples.target
     some = np.flatnonzero(wrong | samples.doubtful)
-    if samples.probability is None or not isinstance(target, Classes):
-        return some[:0]
+    if samples.probability is None:
+        return some
     surprise = samples.probability[some].max(axis=1)
     if wrong.any():
-        surprise = samples.probability[some, target.index[some]]
+        surprise = samples.probability[some, samples.truth[some]]
     return some[np.argsort(surprise, kind="stable")][:limit]
 
 

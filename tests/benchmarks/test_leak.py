@@ -39,7 +39,7 @@ def make_split(seed=0):
 
 
 def accuracy(method, split):
-    found = measure(split, method, 2, 0)
+    found, _, _ = measure(split, method, 2, 0)
     if "skipped" in found:
         pytest.skip(found["skipped"])
     return found["accuracy"]

@@ -7,12 +7,7 @@ import pytest
 from scipy.sparse import csr_array
 from sklearn.base import clone
 
-from bsdr_models import (
-    BM2PCAClassifier,
-    BSDRClassifier,
-    StackedClassifier,
-    SupervisedWhitening,
-)
+from bsdr_models import BM2PCAClassifier, BSDRClassifier, StackedClassifier, SupervisedWhitening
 
 pytestmark = pytest.mark.usefixtures("short_runs")
 

@@ -11,12 +11,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import has_fit_parameter
 
-from bsdr_models import (
-    BM2PCAPriors,
-    DGPLVMPriors,
-    Priors,
-    StackedClassifier,
-)
+from bsdr_models import BM2PCAPriors, DGPLVMPriors, Priors, StackedClassifier
 from bsdr_models.bsdr.priors import HierarchicalPriors
 
 pytestmark = pytest.mark.usefixtures("short_runs")
