@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.page import command, write
 from benchmarks.page import table as as_markdown
-from benchmarks.timing import machine, peak, reset_peak
+from benchmarks.timing import machine, peak, reset_peak, resident
 from bsdr_models.bsdr.laplace import Laplace, Response, fit_laplace
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import make_contrasts
@@ -56,12 +56,6 @@ def write_samples(path: Path, n: int, d: int, chunk: int) -> np.ndarray:
         part = slice(begin, min(begin + chunk, n))
         X[part] = centres[y[part]] + rng.standard_normal((part.stop - begin, d))
     return y
-
-
-def resident() -> float:
-    """Resident set of this process in MB, on Linux."""
-    status = Path("/proc/self/status").read_text()
-    return int(status.partition("VmRSS:")[2].split()[0]) / 1024.0
 
 
 class Memory:

@@ -50,12 +50,21 @@ def medians(
 
 def peak() -> float:
     """Largest resident memory of this process so far, MiB."""
-    status = Path("/proc/self/status")
-    if status.exists():  # Linux hands the peak of a parent on to getrusage
-        line = next(row for row in status.read_text().splitlines() if row.startswith("VmHWM"))
-        return int(line.split()[1]) / 1024.0
+    if Path("/proc/self/status").exists():  # Linux hands the peak of a parent on to getrusage
+        return _status("VmHWM")
     size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return size / (MIB if sys.platform == "darwin" else 1024.0)
+
+
+def resident() -> float:
+    """Resident memory of this process, MiB, on Linux."""
+    return _status("VmRSS")
+
+
+def _status(name: str) -> float:
+    """An entry of Linux's status of this process, MiB."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(name)).split()[1]) / 1024.0
 
 
 def reset_peak() -> bool:

@@ -244,8 +244,8 @@ def _times_features(root: FloatArray, features: FloatArray) -> FloatArray:
 
 def row_squares(features: FloatArray, root: FloatArray) -> FloatArray:
     """Squared lengths of root times the features of every sample, (N,)."""
-    projected = features @ root.T
-    return np.asarray(np.einsum("nm,nm->n", projected, projected))
+    projected = _times_features(root, features)
+    return np.asarray(np.einsum("mn,mn->n", projected, projected))
 
 
 def _cavity(mean: FloatArray, variance: FloatArray, sites: Sites) -> tuple[FloatArray, FloatArray]:
