@@ -14,7 +14,7 @@ from bsdr_models.arrays import SingleArray
 from bsdr_models.bsdr import hmc, leapfrog, probit_choice
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import Problem
-from bsdr_models.metric import NAMES, Groups, Metric
+from bsdr_models.metric import NAMES, ClassBasis, Metric
 from bsdr_models.numerics.compiled import njit
 
 AIM = 1.5
@@ -46,7 +46,7 @@ def problem(name: str, n_per_class: int) -> Problem:
     X = StandardScaler().fit_transform(X[kept])
     X = X[:, X.any(axis=0)]
     weights = np.full(len(NAMES), 1.0 / len(NAMES))
-    metric = Metric.learn(X, Groups.of(y[kept]), weights, np.ones(X.shape[1]), centred=True)
+    metric = Metric.learn(X, ClassBasis.of(y[kept]), weights, np.ones(X.shape[1]), centred=True)
     return Problem(
         X=metric.whiten(X),
         y=y[kept],

@@ -7,8 +7,8 @@ of a model validates its targets and arguments, calls its engine, and makes the 
 
 import logging
 import os
+import sys
 import time
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,27 +22,34 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from bsdr_models.arrays import FloatArray, IntArray, SamplesLike, TargetLike
-from bsdr_models.dask_arrays import by_chunks
+from bsdr_models.dask_arrays import by_chunks, is_dask, not_in_memory
+from bsdr_models.groups import read_groups, warn_of_replicates
 from bsdr_models.inference.datatree import Context, InferenceMethod
 from bsdr_models.inference.result import Result
 from bsdr_models.inference.sampling import Schedule
 from bsdr_models.metrics import lack_of_signal, no_signal
+from bsdr_models.numerics.folds import subsample
 from bsdr_models.numerics.outliers import Reference
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.numerics.row_space import Rows
 from bsdr_models.numerics.scaling import Scaler, pad
 from bsdr_models.options import N_DRAWS, N_JOBS, Options, StrOptions, check_parameters
-from bsdr_models.process_state import numpy_errors
+from bsdr_models.process_state import numpy_errors, one_thread, warn
+from bsdr_models.rng import as_generator
 from bsdr_models.spec import ModelSpec
 from bsdr_models.summary import summarise, to_html
+from bsdr_models.targets import Targets
 from bsdr_models.validation import (
     check_order,
     check_samples,
+    feature_names,
+    fit_scaler,
     match_columns,
     read_targets,
+    require_targets,
     sample_labels,
     validate_samples,
 )
@@ -51,9 +58,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 logger = logging.getLogger(__name__)
-
-# Warnings of a fit name the line of the user that called it.
-PACKAGE = (os.path.dirname(__file__),)
 
 
 class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC):
@@ -76,6 +80,8 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     _tree: xr.DataTree | None
     _made_tree: xr.DataTree | None  # as it was made of the state, which a file need not hold
     _reference: Reference | None = None  # of outliers to a linear map
+    # Of more training samples a fit takes a subsample.
+    _most_samples: ClassVar[int] = sys.maxsize
     n_iter_: int
     converged_: bool
     interrupted_: bool
@@ -261,6 +267,81 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         for name in vars(self).keys() - kept:
             delattr(self, name)
 
+    # A fit, the same for all models: what a model has of its own is in the methods below it.
+
+    def _fit(
+        self, X: SamplesLike, y: TargetLike, groups: TargetLike | None, **more: object
+    ) -> Self:
+        """Validate, scale, learn, describe; ``more`` is for `_learn`."""
+        self._reset()
+        self._check_params()
+        require_targets(self, X, y)
+        if is_dask(X):
+            return self._fit_chunks(X, y, groups)
+        table = X
+        X = self._read(X, reset=True)
+        targets = self._read_targets(y)
+        check_consistent_length(X, targets.y)
+        context = Context(
+            X=X,
+            y=targets.y,
+            index=targets.index,
+            labels=targets.names,
+            target=targets.kind,
+            attrs=targets.attrs,
+            feature_names=feature_names(self),
+            config=self._config(),
+            samples=sample_labels(table),
+            groups=read_groups(groups, table),
+        )
+        if (n := X.shape[0]) > self._most_samples:
+            kept = subsample(targets.coded, self._most_samples)
+            targets = targets.take(kept)
+            context = context.take(kept)
+        rng, later = as_generator(self.random_state).spawn(2)
+        self._seed = int(later.integers(2**63))  # of imputations and draws for the trees
+        X = self._scale(context.X)
+        if context.groups is None:
+            warn_of_replicates(X, targets.index)
+        with one_thread(), self._fitting((n, context.X.shape[1])):
+            self._context = replace(context, X=X, constant=self._scaler.constant)
+            result = self._learn(targets, rng, **more)
+            self._set_result(
+                result, replace(self._context, attrs={**targets.attrs, **result.attrs})
+            )
+            self._name_fitted()
+        return self
+
+    def _fit_chunks(self, X: SamplesLike, y: TargetLike, groups: TargetLike | None) -> Self:
+        """Fit to a Dask array, or raise a TypeError."""
+        raise not_in_memory(self)
+
+    def _read(self, X: SamplesLike, *, reset: bool) -> Rows:
+        """Samples as float64, (N, D), as far as the model takes them."""
+        return validate_samples(self, X, reset=reset, least=1 + reset)
+
+    @abstractmethod
+    def _read_targets(self, y: TargetLike) -> Targets:
+        """Targets, validated."""
+
+    def _scale(self, X: Rows) -> Rows:
+        """Training samples (N, P), scaled by `_scaler`, which is set."""
+        self._set_scaler(fit_scaler(X, standardize=getattr(self, "standardize", True)))
+        return self._scaler.transform(X)
+
+    def _set_scaler(self, scaler: Scaler) -> None:
+        self._scaler = scaler
+        self.mean_ = scaler.location
+        self.scale_ = scaler.scale
+
+    @abstractmethod
+    def _learn(self, targets: Targets, rng: np.random.Generator, **more: Any) -> Result[Any]:
+        """Posterior of the samples in `_context`, with predictions of those held out."""
+
+    @abstractmethod
+    def _name_fitted(self) -> None:
+        """Set the attributes of the model from `_result`."""
+
     def _set_result(self, result: Result[Any], context: Context) -> None:
         """Set what every fit has, with the score of held-out samples, and issue its warnings."""
         messages = list(result.messages)
@@ -280,9 +361,9 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self.converged_ = result.converged
         self.interrupted_ = result.interrupted
         for message in dict.fromkeys(messages):
-            warnings.warn(message, UserWarning, skip_file_prefixes=PACKAGE)
+            warn(message)
         if result.advice:
-            warnings.warn(result.advice, ConvergenceWarning, skip_file_prefixes=PACKAGE)
+            warn(result.advice, ConvergenceWarning)
 
     def _set_components(
         self, loadings: FloatArray, share: FloatArray, X: FloatArray | None = None
@@ -323,7 +404,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _scale_new(self, X: SamplesLike) -> Rows:
         """New samples, validated and scaled."""
         check_is_fitted(self)
-        return self._scaler.transform(validate_samples(self, X, reset=False))
+        return self._scaler.transform(self._read(X, reset=False))
 
     def _prepare(self, X: Rows, *, bounded: bool = True) -> Rows:
         """Scaled samples with values bounded and imputed as far as the model needs it."""

@@ -1,29 +1,22 @@
 """What all classifiers have in common: class probabilities, decisions, the plane of a map."""
 
 from functools import cached_property
-from typing import Any
+from typing import ClassVar, Self
 
 import numpy as np
 import xarray as xr
 from sklearn.base import ClassifierMixin
-from sklearn.utils.validation import check_consistent_length, check_is_fitted
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
 
-from bsdr_models.arrays import FloatArray, IntArray, SamplesLike, TargetLike
+from bsdr_models.arrays import FloatArray, SamplesLike, TargetLike
 from bsdr_models.base import Estimator, ScoreMixin
 from bsdr_models.dask_arrays import by_chunks
 from bsdr_models.dims import LABEL, OBS
-from bsdr_models.groups import read_groups
 from bsdr_models.latent_grid import VARIABLE, add_class_probability
 from bsdr_models.numerics.row_space import Rows
 from bsdr_models.plane import PredictionPlane
-from bsdr_models.validation import (
-    encode_known,
-    feature_names,
-    known_entries,
-    require_targets,
-    sample_labels,
-    validate_samples,
-)
+from bsdr_models.targets import Targets, read_classes
 
 
 class ProbabilisticClassifier(ScoreMixin, ClassifierMixin, Estimator):
@@ -31,35 +24,43 @@ class ProbabilisticClassifier(ScoreMixin, ClassifierMixin, Estimator):
 
     classes_: np.ndarray
     _exclusive = True
+    _several: ClassVar[bool] = False  # whether a sample may have several labels
 
-    def _read_training(
-        self,
-        X: SamplesLike,
-        y: TargetLike,
-        unlabeled: object = None,
-        groups: TargetLike | None = None,
-    ) -> tuple[FloatArray, IntArray, dict[str, Any]]:
-        """Samples (N, D), class indices (N,), -1 if unlabelled, and arguments of the `Context`.
+    def fit(self, X: SamplesLike, y: TargetLike, *, groups: TargetLike | None = None) -> Self:
+        """Fit the model.
 
-        Checks the arguments, deletes an earlier fit and sets ``classes_``.
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Features of the training samples. For BM2PCA also a sparse matrix, or NaN for a missing
+            value.
+        y : array-like of shape (n_samples,), or (n_samples, n_labels) of 0 and 1
+            Classes of any type; of BSDR and BM2PCA also label sets. Entries equal to the argument
+            ``unlabeled``, if the model has it, are unknown.
+        groups : array-like of shape (n_samples,), optional
+            Group of each sample, such as a patient or a batch. Samples of one group are held out
+            together wherever the fit holds samples out, so that what it says of new samples is
+            true of new groups. Equal samples are held out together by themselves.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        TypeError
+            If X is no table, or a Dask array for a model other than BSDR.
+        ValueError
+            If the input is not finite or of the wrong shape, y does not hold two classes, no
+            feature varies, or an argument is out of range; if ``groups`` has gaps or one value.
         """
-        self._reset()
-        self._check_params()
-        require_targets(self, X, y)
-        samples = validate_samples(self, X, reset=True, least=2)
-        given, known = known_entries(y, unlabeled)
-        self.classes_, index = encode_known(given, known)
-        check_consistent_length(samples, index)
-        described = {
-            "target": "multiclass",
-            "y": given.ravel(),
-            "index": index,
-            "samples": sample_labels(X),
-            "groups": read_groups(groups, X),
-            "feature_names": feature_names(self),
-            "labels": self.classes_,
-        }
-        return samples, index, described
+        return self._fit(X, y, groups)
+
+    def _read_targets(self, y: TargetLike) -> Targets:
+        targets = read_classes(y, getattr(self, "unlabeled", None), several=self._several)
+        self._exclusive = targets.kind == "multiclass"
+        self.classes_ = targets.names if self._exclusive else np.arange(len(targets.names))
+        return targets
 
     def _log_proba(self, X: Rows) -> FloatArray:
         """Log probabilities of scaled samples, (M, K)."""
@@ -202,3 +203,8 @@ class ProbabilisticClassifier(ScoreMixin, ClassifierMixin, Estimator):
         if not self._exclusive:
             return log_p - np.log(-np.expm1(np.minimum(log_p, -1e-300)))
         return log_p[:, 1] - log_p[:, 0] if log_p.shape[1] == 2 else log_p
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = self._several
+        return tags

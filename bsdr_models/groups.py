@@ -1,6 +1,5 @@
 """Groups of samples that resemble each other, such as scans of one patient."""
 
-import warnings
 from numbers import Real
 
 import numpy as np
@@ -11,6 +10,7 @@ from sklearn.utils.validation import _num_samples
 from bsdr_models.arrays import IntArray, SamplesLike, TargetLike
 from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.numerics.row_space import Rows
+from bsdr_models.process_state import warn
 from bsdr_models.validation import check_order, is_missing
 
 # A sample is in a bundle if its next neighbour is so many times as far as those before. On twelve
@@ -79,7 +79,7 @@ def majority_share(groups: IntArray, classes: IntArray) -> float:
     return float(counts.max(axis=1).sum() / counts.sum())
 
 
-def warn_of_replicates(X: Rows, classes: IntArray | None, *, stacklevel: int) -> None:
+def warn_of_replicates(X: Rows, classes: IntArray | None) -> None:
     """Warn if scaled samples (N, D) of one class (N,) come in bundles, as repeated measures do.
 
     Those of a bundle are close to each other, and all others of the class far from them. Classes
@@ -104,10 +104,8 @@ def warn_of_replicates(X: Rows, classes: IntArray | None, *, stacklevel: int) ->
         distance = search.kneighbors(new)[0][:, 1:]  # the first is the sample itself
         gap.append((distance[:, 1:] > GAP * distance[:, :-1]).any(axis=1))
     if gap and np.concatenate(gap).mean() > BUNDLED:
-        warnings.warn(
+        warn(
             "samples come in bundles that resemble each other much more than the rest of their "
             "class, as repeated measures of one subject do: give fit(groups=...), the subject of "
-            "each sample, or probabilities and held-out scores are too sure",
-            UserWarning,
-            stacklevel=stacklevel,
+            "each sample, or probabilities and held-out scores are too sure"
         )

@@ -13,11 +13,7 @@ multiple of the identity [1]_; S is the covariance of the training samples. If c
 N(m, A) and samples vary about them with covariance W, effects have the covariance
 :math:`W^{-1} A W^{-1}`: a candidate is a belief about the directions in which class means differ.
 
-Weights are :math:`w_j \propto e^{-\kappa n l_j}` with the log loss :math:`l_j` of n held-out
-samples under ridge regressions of class indicators, or other predictions of them, at the best
-penalty and softmax temperature.
-Candidates are learned without the held-out samples. The average predicts better than the candidate
-of the smallest loss, which few samples cannot tell.
+The weights are chosen by held-out samples (:mod:`bsdr_models.metric_weights`).
 
 Samples are centred and scaled to unit variance, and ``units`` (D,) are the standard deviations of
 the features as given, up to a common factor.
@@ -28,23 +24,18 @@ References
        matrices. Journal of Multivariate Analysis 88(2).
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
-from itertools import combinations_with_replacement
 from typing import Literal, NamedTuple
 
 import numpy as np
 from scipy.linalg import eigh
 
-from bsdr_models.arrays import BoolArray, FloatArray, IntArray
-from bsdr_models.numerics.folds import stratified_subset
+from bsdr_models.arrays import FloatArray, IntArray
 
 MetricName = Literal["auto", "unit", "identity"]
 Scale = Literal["common", "total", "within", "signal"]
-# Predictions (P, M, K) of targets (N, K) of centred samples (N, B) for new ones (M, B), with P
-# settings.
-type Judge = Callable[[FloatArray, FloatArray, FloatArray, float], FloatArray]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +59,14 @@ CANDIDATES: Mapping[str, Candidate] = {
 NAMES = tuple(CANDIDATES)
 # Weights of a metric that the user names.
 ALONE = {"unit": {"unit variance": 1.0}, "identity": {"as they are": 1.0}}
-# kappa. At 1 differences of losses that are luck decide; at 0 all candidates count alike.
-SHARPNESS = 0.5
-# Candidates with less weight are left out.
-LEAST_WEIGHT = 0.01
+
+
+def named_weights(metric: MetricName) -> FloatArray:
+    """Weights of the candidates (J,) of a metric that the user names; equal ones for "auto"."""
+    given = ALONE.get(metric, dict.fromkeys(NAMES, 1.0 / len(NAMES)))
+    return np.array([given.get(name, 0.0) for name in NAMES])
+
+
 # Share of the total variance in the within-class variance of a feature, which few samples may show
 # to be zero by chance.
 TOTAL_SHARE = 0.1
@@ -81,18 +76,10 @@ LEAST_SEPARATION = 1e-3
 LEAST_SHRUNK = 1e-3
 # Variances, and squared lengths of residuals, below this share of the largest are rounding errors.
 NO_VARIANCE = 1e-12
-# Features whose inner products are computed together, so that they stay in the processor's cache.
-BLOCK = 1024
-# Most samples by which candidates are weighted.
-MOST_SAMPLES = 300
-# Penalties of ridge regression, in units of the mean squared length of a sample.
-PENALTIES = np.array([0.003, 0.03, 0.3, 3.0])
-# Inverse softmax temperatures of its predictions that are compared.
-INVERSE_TEMPERATURES = np.geomspace(0.05, 200.0, 12)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Groups:
+class ClassBasis:
     r"""Classes of N samples, by an orthonormal basis U (N, J) of their indicators.
 
     The within-class scatter is :math:`X^\top (I - U U^\top) X`. Dependent samples count by their
@@ -103,27 +90,27 @@ class Groups:
     share: float = 1.0
 
     @classmethod
-    def of(cls, classes: IntArray, share: float = 1.0) -> "Groups":
+    def of(cls, classes: IntArray, share: float = 1.0) -> "ClassBasis":
         """From the class of each sample, (N,), or of its T labels, (N, T); -1 if unknown."""
         columns = classes.reshape(len(classes), -1)
-        parts = [np.ones((len(columns), 1)), *(_indicators(own) for own in columns.T)]
+        parts = [np.ones((len(columns), 1)), *(class_indicators(own) for own in columns.T)]
         basis, size, _ = np.linalg.svd(np.concatenate(parts, axis=1), full_matrices=False)
         return cls(basis=basis[:, size > 1e-10 * size[0]], share=share)
 
     @classmethod
-    def of_probabilities(cls, shares: FloatArray) -> "Groups":
+    def of_probabilities(cls, shares: FloatArray) -> "ClassBasis":
         """From class probabilities of sum one, (N, K)."""
         count = shares.sum(axis=0)
         return cls(basis=shares[:, count > 0.0] / np.sqrt(count[count > 0.0]))
 
     @classmethod
-    def one(cls, n_samples: int) -> "Groups":
+    def one(cls, n_samples: int) -> "ClassBasis":
         """All samples in one class."""
         return cls(basis=np.full((n_samples, 1), n_samples**-0.5))
 
     @property
-    def n_groups(self) -> int:
-        """Number of groups, J."""
+    def n_classes(self) -> int:
+        """Number of classes, J."""
         return self.basis.shape[1]
 
     @property
@@ -134,7 +121,7 @@ class Groups:
     @property
     def dof(self) -> float:
         """Degrees of freedom of the within-class scatter, at least 1."""
-        return max(self.n_effective - self.n_groups, 1.0)
+        return max(self.n_effective - self.n_classes, 1.0)
 
     def scatter(self, X: FloatArray) -> FloatArray:
         """Within-class scatter of samples (N, B), (B, B)."""
@@ -156,7 +143,7 @@ class Groups:
             residual = np.maximum(self.n_effective * total - between, 0.0) / self.dof
             within = (1.0 - TOTAL_SHARE) * residual + TOTAL_SHARE * total
             found["within"] = np.sqrt(within)
-            between /= max(self.n_groups - 1, 1)
+            between /= max(self.n_classes - 1, 1)
             ratio = np.divide(between, within, out=np.ones_like(within), where=varies)
             excess = np.maximum(ratio - 1.0, 0.0) + LEAST_SEPARATION
             found["signal"] = np.sqrt(within / excess)
@@ -172,18 +159,35 @@ class Groups:
 
         Eigenvalues (B,) and eigenvectors, and the eigenvalue in every other direction.
         """
+        value, axes = eigh(self.scatter(X))
+        residual = X - self.basis @ (self.basis.T @ X)
+        value, elsewhere = self.shrink_spectrum(value, np.sum(residual**2, axis=1), n_features)
+        return value, axes, elsewhere
+
+    def shrink_spectrum(
+        self, value: FloatArray, squares: FloatArray, n_features: int
+    ) -> tuple[FloatArray, float]:
+        """Shrunk eigenvalues (B,) of the within-class covariance, and that elsewhere [1]_.
+
+        From those of the within-class scatter, and the squared distances (N,) of the samples from
+        their class means.
+        """
         n = self.n_effective
-        value, axes = eigh(self.share * self.scatter(X) / self.dof)
-        value = np.maximum(value, 0.0)
+        value = np.maximum(self.share * value / self.dof, 0.0)
         mu = value.sum() / max(n_features, 1)
         distance = np.sum(value**2) - n_features * mu**2  # from mu I, squared
-        residual = X - self.basis @ (self.basis.T @ X)
-        fourth = self.share * float(np.sum(np.sum(residual**2, axis=1) ** 2)) * n / self.dof**2
+        fourth = self.share * float(np.sum(squares**2)) * n / self.dof**2
         error = (fourth - np.sum(value**2)) / n
         rho = 1.0 if distance <= 0.0 else float(np.clip(error / distance, LEAST_SHRUNK, 1.0))
         if mu == 0.0:  # no variation within classes
-            return np.ones_like(value), axes, 1.0
-        return (1.0 - rho) * value + rho * mu, axes, rho * mu
+            return np.ones_like(value), 1.0
+        return (1.0 - rho) * value + rho * mu, rho * mu
+
+
+def class_indicators(classes: IntArray) -> FloatArray:
+    """Indicators of the classes, (N, K), zero where the class is unknown."""
+    n_classes = int(classes.max(initial=0)) + 1
+    return np.equal.outer(classes, np.arange(n_classes)).astype(np.float64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,7 +210,7 @@ class Metric:
     def learn(
         cls,
         X: FloatArray,
-        groups: Groups,
+        classes: ClassBasis,
         weights: FloatArray,
         units: FloatArray,
         *,
@@ -226,10 +230,10 @@ class Metric:
         square = np.zeros(X.shape[1])
         falls = [np.empty((X.shape[1], 0))]
         parts = []
-        for scale, divisor in groups.scales(X, units, kinds).items():
+        for scale, divisor in classes.scales(X, units, kinds).items():
             basis, turn, coordinates = _principal_axes(X / divisor)
             n_features = int(np.isfinite(divisor).sum())
-            value, rotation, elsewhere = groups.shrink(coordinates, n_features)
+            value, rotation, elsewhere = classes.shrink(coordinates, n_features)
             turn = turn @ rotation
             coordinates = coordinates @ rotation
             variance = np.mean(coordinates**2, axis=0)
@@ -382,163 +386,3 @@ def _root(diagonal: FloatArray, F: FloatArray) -> tuple[FloatArray, FloatArray]:
     vector = vector[:, kept]
     turned = vector if wide else F @ (vector / np.sqrt(square))
     return np.ascontiguousarray(turned), 1.0 - np.sqrt(np.maximum(1.0 - square, 0.0))
-
-
-def candidate_features(
-    X: FloatArray, groups: Groups, units: FloatArray, n_training: int
-) -> Iterator[FloatArray]:
-    """Features (N, B) of the samples in each candidate, learned from the first ``n_training``.
-
-    Their inner products are those in the candidate, between all samples and the training ones.
-    """
-    X = X - X[:n_training].mean(axis=0)
-    scales = groups.scales(X[:n_training], units, {each.scale for each in CANDIDATES.values()})
-    parts = {}
-    for scale, divisor in scales.items():
-        if X.shape[1] <= n_training:
-            Z = X / divisor
-        else:
-            inner = np.zeros((len(X), n_training))
-            for start in range(0, X.shape[1], BLOCK):
-                block = slice(start, start + BLOCK)
-                Z = X[:, block] / divisor[block]
-                inner += Z @ Z[:n_training].T
-            value, vector = eigh(inner[:n_training])
-            kept = value > NO_VARIANCE * value[-1]
-            Z = inner @ (vector[:, kept] / np.sqrt(value[kept]))
-        parts[scale] = Z, *groups.shrink(Z[:n_training], int(np.isfinite(divisor).sum()))
-    for each in CANDIDATES.values():
-        Z, value, rotation, _ = parts[each.scale]
-        if each.exponent:
-            Z = (Z @ rotation) * value ** (-0.5 * each.exponent)
-        yield Z / (np.linalg.norm(Z[:n_training]) / np.sqrt(n_training) or 1.0)
-
-
-def ridge_regressions(
-    X: FloatArray, targets: FloatArray, X_new: FloatArray, share: float
-) -> FloatArray:
-    """Predictions (P, M, K) of targets (N, K) by samples (N, B), for each of the penalties.
-
-    The effective number of samples is a ``share`` of their number.
-    """
-    mean = targets.mean(axis=0)
-    gram = share * (X.T @ X)
-    ridge = gram + PENALTIES[:, None, None] * np.eye(len(gram))
-    return np.asarray(mean + X_new @ np.linalg.solve(ridge, share * (X.T @ (targets - mean))))
-
-
-def choose_weights(
-    metric: MetricName,
-    X: FloatArray,
-    classes: IntArray | None,
-    units: FloatArray,
-    fold: IntArray,
-    n_folds: int | None = None,
-    *,
-    by_fold: bool = True,
-    judge: Judge = ridge_regressions,
-    share: float = 1.0,
-) -> FloatArray:
-    """Weights of the candidates from all samples, and from those of all folds but one, (1 + F, J).
-
-    Without ``by_fold`` from all samples alone, (1, J), in a third of the time. The ``judge``
-    predicts held-out samples, by default with ridge regressions.
-
-    Classes are (N,), or (N, T) of several labels, -1 if unknown, or None for real outputs, for
-    which ``"auto"`` is unit variance. Folds (N,) are 0 to F - 1, and -1 of samples that are in
-    every training set. With fewer than two of them all candidates count alike. The effective number
-    of samples is a ``share`` of their number.
-    """
-    n_folds = int(fold.max(initial=-1)) + 1 if n_folds is None else n_folds
-    alone = "unit" if metric == "auto" and classes is None else metric
-    given = ALONE.get(alone, dict.fromkeys(NAMES, 1.0 / len(NAMES)))
-    n_rows = 1 + n_folds * by_fold
-    weights = np.tile([given.get(name, 0.0) for name in NAMES], (n_rows, 1))
-    if metric != "auto" or classes is None or len(np.unique(fold[fold >= 0])) < 2:
-        return weights
-    classes = classes.reshape(len(classes), -1)
-    # Of each fold apart: classes of one do not decide which samples of another are taken.
-    strata = np.unique(np.column_stack([fold, classes]), axis=0, return_inverse=True)[1]
-    some = stratified_subset(strata.reshape(-1), MOST_SAMPLES)
-    X = X[some]
-    classes = classes[some]
-    fold = fold[some]
-    targets = [_indicators(own) for own in classes.T]
-    scores: FloatArray = np.empty(0)
-    for f, g in combinations_with_replacement(range(n_folds), 2):
-        out = (fold == f) | (fold == g)
-        if out.all() or (f != g and not by_fold):  # nothing is left, or nothing is asked
-            continue
-        predicted = _left_out_scores(
-            X, classes, np.concatenate(targets, axis=1), units, out, judge, share
-        )
-        if not scores.size:
-            n_settings, _, n_targets = predicted.shape[1:]
-            scores = np.full((n_rows, len(NAMES), n_settings, len(X), n_targets), np.nan)
-        if f == g:
-            scores[0][:, :, out] = predicted
-        else:
-            for own, other in ((f, g), (g, f)):
-                scores[1 + own][:, :, fold == other] = predicted[:, :, fold[out] == other]
-    for row, found in enumerate(scores):
-        known = ~np.isnan(found).any(axis=(0, 1, 3))
-        if known.any():
-            weights[row] = _weigh(found[:, :, known], [own[known] for own in targets], share)
-    return weights
-
-
-def _indicators(classes: IntArray) -> FloatArray:
-    """Indicators of the classes, (N, K), zero where the class is unknown."""
-    n_classes = int(classes.max(initial=0)) + 1
-    return np.equal.outer(classes, np.arange(n_classes)).astype(np.float64)
-
-
-def _left_out_scores(
-    X: FloatArray,
-    classes: IntArray,
-    targets: FloatArray,
-    units: FloatArray,
-    out: BoolArray,
-    judge: Judge,
-    share: float,
-) -> FloatArray:
-    """Predicted targets of M samples left out, by candidate and setting, (J, P, M, K)."""
-    ordered = X[np.argsort(out, kind="stable")]
-    n = len(X) - int(out.sum())
-    candidates = candidate_features(ordered, Groups.of(classes[~out], share), units, n)
-    return np.stack([judge(F[:n], targets[~out], F[n:], share) for F in candidates])
-
-
-def _weigh(scores: FloatArray, targets: list[FloatArray], share: float) -> FloatArray:
-    """Weights from scores (J, P, M, K) of held-out samples of such an effective share."""
-    losses = np.zeros((len(INVERSE_TEMPERATURES), *scores.shape[:2]))
-    ends = np.cumsum([own.shape[1] for own in targets])
-    n_known = sum(float(own.sum()) for own in targets)
-    n_effective = share * n_known
-    for own, end in zip(targets, ends, strict=True):
-        shifted = scores[..., end - own.shape[1] : end]
-        shifted = shifted - shifted.mean(axis=-1, keepdims=True)
-        largest = shifted.max(axis=-1)
-        below = shifted - largest[..., None]
-        right = np.einsum("jpmk,mk->jp", shifted, own)
-        count = own.sum(axis=1)
-        for loss, sharp in zip(losses, INVERSE_TEMPERATURES, strict=True):
-            total = sharp * largest + np.log(np.exp(sharp * below).sum(axis=-1))
-            # As if one sample more were of every class alike: certain predictions stay finite.
-            loss += total @ count - sharp * right * n_effective / (n_effective + 1.0)
-    loss = _parabola(losses).min(axis=1) / n_known
-    excess = SHARPNESS * share * scores.shape[2] * (loss - loss.min())
-    weights = np.exp(-excess)
-    weights[weights < LEAST_WEIGHT * weights.sum()] = 0.0
-    return np.asarray(weights / weights.sum())
-
-
-def _parabola(values: FloatArray) -> FloatArray:
-    """Smallest values along the first axis, between neighbours of the smallest by a parabola."""
-    at = np.clip(values.argmin(axis=0), 1, len(values) - 2)[None]
-    low, middle, high = (np.take_along_axis(values, at + step, axis=0)[0] for step in (-1, 0, 1))
-    curvature = low - 2.0 * middle + high
-    fall = np.divide(
-        (low - high) ** 2, 8.0 * curvature, out=np.zeros_like(low), where=curvature > 0.0
-    )
-    return np.minimum(values.min(axis=0), middle - fall)

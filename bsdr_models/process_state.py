@@ -4,6 +4,7 @@ Where contexts of two threads overlap, each restoring what it found, one is neve
 first thread that enters makes the change, and the last one that leaves undoes it.
 """
 
+import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -15,6 +16,14 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 type Warned = list[warnings.WarningMessage]
+
+# Warnings name the line of the user that called the package.
+PACKAGE = (os.path.dirname(__file__),)
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn of the line outside of the package that led here."""
+    warnings.warn(message, category, skip_file_prefixes=PACKAGE)
 
 
 class SharedContext:

@@ -1,6 +1,7 @@
 """What all regressors have in common: outputs in their own units, means and standard deviations."""
 
 from abc import abstractmethod
+from typing import ClassVar, Self
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -8,37 +9,67 @@ from sklearn.utils import Tags
 
 from bsdr_models.arrays import FloatArray, SamplesLike, TargetLike
 from bsdr_models.base import Estimator, ScoreMixin
+from bsdr_models.inference.datatree import output_attrs
 from bsdr_models.numerics.row_space import Rows
 from bsdr_models.numerics.scaling import Scaler
+from bsdr_models.targets import Targets
 from bsdr_models.validation import column_names, read_numbers
 
 
 class GaussianRegressor(ScoreMixin, RegressorMixin, Estimator):
     """Predictions of real targets, which are standardised for the model."""
 
+    # Whether outputs are standardised, and whether some may be missing.
+    _standardize_outputs: ClassVar[bool] = True
+    _missing_outputs: ClassVar[bool] = False
+
+    def fit(self, X: SamplesLike, y: TargetLike, *, groups: TargetLike | None = None) -> Self:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Features of the training samples. For BM2PCA NaN marks a missing value.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            Outputs, in any units. For BM2PCA NaN marks a missing one.
+        groups : array-like of shape (n_samples,), optional
+            Group of each sample, such as a patient or a batch. Samples of one group are held out
+            together wherever the fit holds samples out, so that what it says of new samples is
+            true of new groups. Equal samples are held out together by themselves.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            If the input is not finite, an output or every feature is constant, or an argument is
+            out of range; if ``groups`` has gaps or one value.
+        """
+        return self._fit(X, y, groups)
+
     @abstractmethod
     def _moments(self, X: Rows) -> tuple[FloatArray, FloatArray]:
         """Mean and standard deviation of standardised outputs of scaled samples, each (M, K)."""
 
-    def _scale_outputs(
-        self, y: TargetLike, *, missing: bool = False, standardize: bool = True
-    ) -> tuple[FloatArray, FloatArray]:
-        """Targets in their own units and as the model sees them, standardised or not: (N, K)."""
-        values = read_numbers(y, missing=missing)
+    def _read_targets(self, y: TargetLike) -> Targets:
+        """Outputs in their own units and as the model sees them."""
+        values = read_numbers(y, missing=self._missing_outputs)
         self._one_output = values.ndim == 1
         Y = values.reshape(len(values), -1)
-        self._outputs = np.array(column_names(y, "y", Y.shape[1]))
+        names = np.array(column_names(y, "y", Y.shape[1]))
         if (empty := np.isnan(Y).all(axis=0)).any():
             raise ValueError(f"output {int(empty.argmax())} of y has no target at all")
         scaler = Scaler.fit(Y)
         if scaler.constant.any():
             raise ValueError(f"output {int(scaler.constant.argmax())} of y is constant")
-        if not standardize:
+        if not self._standardize_outputs:
             scaler = Scaler.identity(Y.shape[1])
-        self._output_scaler = scaler
         self.y_mean_ = scaler.location
         self.y_scale_ = scaler.scale
-        return Y, scaler.transform(Y)
+        attrs = output_attrs(scaler)
+        return Targets(kind="regression", y=Y, coded=scaler.transform(Y), names=names, attrs=attrs)
 
     def predict(
         self, X: SamplesLike, *, return_std: bool = False

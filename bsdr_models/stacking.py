@@ -7,10 +7,10 @@ a fold by weights of the others (`_pool_held_out`). New samples are predicted by
 weights (`_log_proba`), and shown in the plane of the held-out predictions.
 """
 
-import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from numbers import Integral
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Self, override
 
 import numpy as np
@@ -27,15 +27,12 @@ from bsdr_models.arrays import FloatArray, IntArray, SamplesLike, TargetLike
 from bsdr_models.bm2pca import BM2PCAClassifier
 from bsdr_models.bsdr import BSDRClassifier
 from bsdr_models.classifier import ProbabilisticClassifier
-from bsdr_models.cross_validation import read_classes, read_folds
 from bsdr_models.dgplvm import DGPLVMClassifier
 from bsdr_models.dims import FEATURE, OBS
-from bsdr_models.groups import read_groups
-from bsdr_models.inference.datatree import Context, InferenceMethod
+from bsdr_models.inference.datatree import InferenceMethod
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.inference.result import Result
 from bsdr_models.members import (
-    Fold,
     check_models,
     class_probabilities,
     errors_name,
@@ -46,19 +43,13 @@ from bsdr_models.members import (
 from bsdr_models.metrics import HeldOutScore
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.numerics.scaling import Scaler
-from bsdr_models.options import Number
 from bsdr_models.pooling import log_pool, pool_weights
 from bsdr_models.process_state import Warned, recorded_warnings
-from bsdr_models.rng import RandomState, as_generator
+from bsdr_models.rng import RandomState
 from bsdr_models.spec import ModelSpec
-from bsdr_models.validation import (
-    check_samples,
-    feature_names,
-    read_labels,
-    require_targets,
-    sample_labels,
-    validate_samples,
-)
+from bsdr_models.targets import Targets, read_classes
+from bsdr_models.training import Training, shared_training
+from bsdr_models.validation import validate_samples
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -103,8 +94,6 @@ class StackedClassifier(ProbabilisticClassifier, _BaseComposition):
     estimators : list of (str, classifier), optional
         Names and classifiers with ``predict_proba``, of this package or scikit-learn; by default
         BSDRClassifier, BM2PCAClassifier and DGPLVMClassifier.
-    cv : int, default=5
-        Number of folds.
     n_jobs : int, optional
         Members in parallel, as in :func:`compare_models`.
     random_state : int, RandomState, Generator or None
@@ -155,19 +144,16 @@ class StackedClassifier(ProbabilisticClassifier, _BaseComposition):
     _method: ClassVar[InferenceMethod] = "stack"
     _parameter_constraints: ClassVar[Mapping[str, Sequence[object]]] = {
         "estimators": [list, tuple, None],
-        "cv": [Number(Integral, 2, np.inf, closed="left")],
     }
 
     def __init__(
         self,
         estimators: Sequence[tuple[str, BaseEstimator]] | None = None,
         *,
-        cv: int = 5,
         n_jobs: int | None = None,
         random_state: RandomState = None,
     ) -> None:
         self.estimators = estimators
-        self.cv = cv
         self.n_jobs = n_jobs
         self.random_state = random_state
 
@@ -195,69 +181,59 @@ class StackedClassifier(ProbabilisticClassifier, _BaseComposition):
         ValueError
             If names of members are not unique or conflict with arguments, or y is of another kind.
         """
-        self._reset()
-        self._check_params()
-        rng = as_generator(self.random_state)
+        return self._fit(X, y, groups, given=X)
+
+    def _check_params(self) -> None:
+        super()._check_params()
         if self.estimators is not None:
             self._check_members(self.estimators)
-        require_targets(self, X, y)
-        samples = sample_labels(X)
-        table = self._read(X, reset=True)
-        X = _as_members_take(X, table)
-        check_samples(X, y, groups)
-        group_index = read_groups(groups, table)
-        labels = read_classes(read_labels(y))
+
+    def _scale(self, X: FloatArray) -> FloatArray:
+        self._scaler = Scaler.identity(X.shape[1])
+        return X
+
+    def _learn(
+        self, targets: Targets, rng: np.random.Generator, given: SamplesLike = None
+    ) -> Result[FloatArray]:
+        context = self._context
         kinds = {"bsdr": BSDRClassifier, "bm2pca": BM2PCAClassifier, "dgplvm": DGPLVMClassifier}
         members = self.estimators or [
             (name, kind(random_state=int(rng.integers(2**31)))) for name, kind in kinds.items()
         ]
-        folds = self._make_folds(labels, group_index, rng)
-        with self._fitting(table.shape):
-            fits = run_tasks(
-                lambda member: _fit_member(member, X, labels, folds, group_index),
-                members,
-                n_jobs=self.n_jobs,
-                what="members",
-            ).complete()
-            models, held_out, warned = zip(*fits, strict=True)
-            for (name, _), own in zip(members, warned, strict=True):
-                for each in own:
-                    warnings.warn(f"{name}: {each.message}", each.category, stacklevel=2)
-            self.classes_, index = _encode(labels, models)
-            log_p = np.stack(held_out)
-            self._pooled, self._fold = _pool_held_out(log_p, index, folds)
-            known = self._fold >= 0
-            self.weights_, self.weights_sd_ = pool_weights(log_p[:, known], index[known])
-            self._names = [name for name, _ in members]
-            self.estimators_ = list(models)
-            self._held_out = log_p
-            self._scaler = Scaler.identity(table.shape[1])
-            context = Context(
-                X=table,
-                y=labels,
-                index=index,
-                labels=self.classes_,
-                target="multiclass",
-                samples=samples,
-                feature_names=feature_names(self),
-                groups=group_index,
-                config={"estimators": {name: repr(model) for name, model in members}},
-            )
-            score = HeldOutScore.of(
-                self._pooled[known, index[known]],
-                index[known],
-                groups=None if group_index is None else group_index[known],
-            )
-            result = Result(
-                posterior=self.weights_,
-                trace=np.empty(0),
-                converged=all(getattr(model, "converged_", True) for model in models),
-                held_out_log_proba=self._pooled if known.any() else None,
-                held_out=score,
-            )
-            self._set_result(result, context)
-            self._n_features_out = len(self.plane_.components_)
-        return self
+        X = _as_members_take(given, context.X)
+        seed = int(rng.integers(2**31))
+        fit = partial(
+            _fit_member, X=X, y=targets.y, table=context.X, groups=context.groups, seed=seed
+        )
+        with shared_training(seed):
+            training = _divide(context.X, targets, context.groups)
+            fits = run_tasks(fit, members, n_jobs=self.n_jobs, what="members").complete()
+        models, held_out, warned = zip(*fits, strict=True)
+        self.classes_, index = _encode(targets.y, models)
+        log_p = np.stack(held_out)
+        self._pooled, self._fold = _pool_held_out(log_p, index, training.divisions[0])
+        known = self._fold >= 0
+        self.weights_, self.weights_sd_ = pool_weights(log_p[:, known], index[known])
+        self._names = [name for name, _ in members]
+        self.estimators_ = list(models)
+        self._held_out = log_p
+        self._context = replace(context, labels=self.classes_, index=index)
+        groups = None if training.groups is None else training.groups[known]
+        score = HeldOutScore.of(self._pooled[known, index[known]], index[known], groups=groups)
+        return Result(
+            posterior=self.weights_,
+            trace=np.empty(0),
+            converged=all(getattr(model, "converged_", True) for model in models),
+            held_out_log_proba=self._pooled if known.any() else None,
+            held_out=score,
+            messages=_messages([name for name, _ in members], warned),
+        )
+
+    def _name_fitted(self) -> None:
+        self._n_features_out = len(self.plane_.components_)
+
+    def _config(self, **resolved: object) -> dict[str, object]:
+        return {"estimators": {name: repr(model) for name, model in self.estimators or ()}}
 
     def _check_members(self, estimators: Sequence[tuple[str, BaseEstimator]]) -> None:
         """Raise an error that names a member which is not usable."""
@@ -270,17 +246,6 @@ class StackedClassifier(ProbabilisticClassifier, _BaseComposition):
         if any("\0" in name for name in names):
             raise ValueError("names of members have no NUL character, which files cannot hold")
         check_models(dict(estimators), "estimators")
-
-    def _make_folds(
-        self, y: np.ndarray, groups: IntArray | None, rng: np.random.Generator
-    ) -> list[Fold]:
-        """Pairs (train, test); none if every class has one sample only."""
-        n_folds = min(self.cv, int(np.unique(y, return_counts=True)[1].max()))
-        if n_folds < 2:
-            return []
-        if groups is not None:
-            n_folds = min(n_folds, int(groups.max()) + 1)
-        return read_folds(y, y, n_folds, rng, groups=groups, once=True, least=0)
 
     def _read(self, X: SamplesLike, *, reset: bool) -> FloatArray:
         """Samples as numbers, (N, D)."""
@@ -413,19 +378,37 @@ def _as_members_take(X: SamplesLike, table: FloatArray) -> SamplesLike:
     return X if hasattr(X, "columns") else table
 
 
+def _divide(X: FloatArray, targets: Targets, groups: IntArray | None) -> Training:
+    """Divisions of the samples, those that members of this package have."""
+    scaled = Scaler.fit(X).transform(X)
+    rng = np.random.default_rng()  # that of the shared divisions counts
+    n_classes = len(targets.names)
+    return Training.of(
+        scaled,
+        targets.coded,
+        n_classes,
+        np.ones(scaled.shape[1]),
+        metric=None,
+        rng=rng,
+        groups=groups,
+    )
+
+
 def _fit_member(
     member: tuple[str, BaseEstimator],
+    *,
     X: SamplesLike,
     y: np.ndarray,
-    folds: list[Fold],
+    table: FloatArray,
     groups: IntArray | None,
+    seed: int,
 ) -> tuple[BaseEstimator, FloatArray, Warned]:
     """A member fitted to all samples, held-out log probabilities (N, K), and its warnings.
 
     The probabilities are its own, NaN of samples that were not held out, or those of refits.
     """
     name, estimator = member
-    with errors_name(name):
+    with errors_name(name), shared_training(seed):
         with recorded_warnings() as warned:
             model = fitted_clone(estimator, X, y, groups)
         by_groups = has_fit_parameter(getattr(model, "estimator", model), "groups")
@@ -435,11 +418,22 @@ def _fit_member(
         refuse_frozen(model)
         classes = np.unique(model.classes_)
         log_p = np.full((len(y), len(classes)), np.nan)
+        fold = _divide(table, read_classes(y), groups).divisions[0]
         with recorded_warnings():  # the fit to all samples has warned
-            for fold in folds:
-                _, p = predict_fold(model, X, y, fold, classes, groups)
-                log_p[fold[1]] = bounded(p)
+            for number in np.unique(fold[fold >= 0]):
+                parts = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
+                _, p = predict_fold(model, X, y, parts, classes, groups)
+                log_p[parts[1]] = bounded(p)
     return model, log_p, warned
+
+
+def _messages(names: Sequence[str], warned: Sequence[Warned]) -> tuple[str, ...]:
+    """Warnings of members with their names, those of several members once."""
+    of: dict[str, list[str]] = {}
+    for name, own in zip(names, warned, strict=True):
+        for each in own:
+            of.setdefault(str(each.message), []).append(name)
+    return tuple(f"{', '.join(dict.fromkeys(own))}: {message}" for message, own in of.items())
 
 
 def _encode(y: np.ndarray, models: Sequence[BaseEstimator]) -> tuple[np.ndarray, IntArray]:
@@ -452,7 +446,7 @@ def _encode(y: np.ndarray, models: Sequence[BaseEstimator]) -> tuple[np.ndarray,
 
 
 def _pool_held_out(
-    log_p: FloatArray, index: IntArray, folds: list[Fold]
+    log_p: FloatArray, index: IntArray, fold: IntArray
 ) -> tuple[FloatArray, IntArray]:
     """Log probabilities (N, K) of held-out samples by weights of the other folds, and the folds.
 
@@ -462,11 +456,11 @@ def _pool_held_out(
     known = ~np.isnan(log_p).any(axis=(0, 2)) & (index >= 0)
     pooled = np.full(log_p.shape[1:], np.nan)
     in_fold = np.full(len(index), -1)
-    for number, (_, test) in enumerate(folds):
-        others = known.copy()
-        others[test] = False
+    for number in np.unique(fold[fold >= 0]):
+        out = fold == number
+        others = known & ~out
         weights, _ = pool_weights(log_p[:, others], index[others])
-        test = test[known[test]]
-        pooled[test] = log_pool(weights, log_p[:, test])
-        in_fold[test] = number
+        own = known & out
+        pooled[own] = log_pool(weights, log_p[:, own])
+        in_fold[own] = number
     return pooled, in_fold

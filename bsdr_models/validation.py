@@ -5,7 +5,6 @@ names. Handled here is what it would misread or refuse without a clear message: 
 arrays, dates, text among numbers, duplicate column names, missing labels.
 """
 
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -31,7 +30,7 @@ from sklearn.utils.validation import (
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray, SamplesLike, TargetLike
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.process_state import one_thread as one_thread
-from bsdr_models.process_state import recorded_warnings
+from bsdr_models.process_state import recorded_warnings, warn
 
 # What to do about columns of a table that are not numbers.
 REMEDIES = (
@@ -428,7 +427,7 @@ def encode_labels(y: np.ndarray) -> tuple[np.ndarray, IntArray]:
         )
     if counts.min() == 1:
         label = classes.tolist()[counts.argmin()]
-        warnings.warn(f"class {label!r} has a single sample", UserWarning, stacklevel=3)
+        warn(f"class {label!r} has a single sample")
     return classes, index
 
 
@@ -470,20 +469,18 @@ def _plain_labels(y: np.ndarray) -> np.ndarray:
 
 def fit_scaler(X: FloatArray, *, standardize: bool) -> Scaler:
     """Centre and scale of training samples, (N, P); see `check_variation`."""
-    return check_variation(Scaler.fit(X, standardize=standardize), stacklevel=5)
+    return check_variation(Scaler.fit(X, standardize=standardize))
 
 
-def check_variation(scaler: Scaler, *, stacklevel: int) -> Scaler:
+def check_variation(scaler: Scaler) -> Scaler:
     """Return a scaling; warn about constant features, ValueError if no feature varies."""
     if scaler.constant.all():
         size = np.abs(scaler.location).max()
         raise ValueError(f"X has no variation: all rows are equal in numbers of size {size:.1g}")
     if scaler.constant.any():
-        warnings.warn(
+        warn(
             f"{int(scaler.constant.sum())} of {scaler.constant.size} features are constant in the "
-            "training samples and are ignored",
-            UserWarning,
-            stacklevel=stacklevel,
+            "training samples and are ignored"
         )
     return scaler
 
@@ -517,7 +514,7 @@ def units_of_samples(X: FloatArray, *, standardize: bool) -> Iterator[None]:
 # Convergence
 
 
-def warn_unless_mixed(tree: xr.DataTree, names: Sequence[str], *, stacklevel: int = 3) -> bool:
+def warn_unless_mixed(tree: xr.DataTree, names: Sequence[str]) -> bool:
     """Whether the largest R-hat of some variables is small; warns with a remedy if not.
 
     Always False for a single chain. Stores ``r_hat`` and ``ess_bulk`` in the root attributes. NaN
@@ -536,10 +533,9 @@ def warn_unless_mixed(tree: xr.DataTree, names: Sequence[str], *, stacklevel: in
     ess = float(np.min(arviz_stats.ess(values, chain_axis=0, draw_axis=1)))
     tree.attrs.update(r_hat=r_hat, ess_bulk=ess)
     if not r_hat < R_HAT_LIMIT:
-        warnings.warn(
+        warn(
             f"R-hat of the identified quantities reaches {r_hat:.2f}: draw more, tighten the "
             "priors (a larger shape), or use inference='nuts'",
             ConvergenceWarning,
-            stacklevel=stacklevel,
         )
     return r_hat < R_HAT_LIMIT

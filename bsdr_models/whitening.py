@@ -11,11 +11,10 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 from bsdr_models import validation
 from bsdr_models.arrays import FloatArray, IntArray, SamplesLike, TargetLike
 from bsdr_models.groups import read_groups
-from bsdr_models.metric import Groups, Metric, MetricName, choose_weights
-from bsdr_models.numerics.dependence import effective_share
-from bsdr_models.numerics.folds import make_folds
+from bsdr_models.metric import MetricName
 from bsdr_models.numerics.scaling import pad
 from bsdr_models.options import StrOptions, check_parameters
+from bsdr_models.training import Training
 
 
 class SupervisedWhitening(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -101,12 +100,11 @@ class SupervisedWhitening(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         X = self._scaler.transform(X)
         units = self._scaler.units
         with validation.one_thread():
-            fold = make_folds(X, classes, group)
-            share = effective_share(X, classes, group)
-            weights = choose_weights(
-                self.metric, X, classes, units, fold, by_fold=False, share=share
+            rng = np.random.default_rng(0)
+            training = Training.of(
+                X, classes, int(classes.max()) + 1, units, metric=self.metric, rng=rng, groups=group
             )
-            metric = Metric.learn(X, Groups.of(classes, share), weights[0], units, centred=True)
+            metric = training.metric()
         self.metric_weights_ = metric.shares
         self.mean_ = self._scaler.location
         self.scale_ = self._scaler.scale

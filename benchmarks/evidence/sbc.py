@@ -29,7 +29,7 @@ from benchmarks.page import table
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray, Target
 from bsdr_models.bsdr import hmc
 from bsdr_models.bsdr.conjugate import fit_conjugate
-from bsdr_models.bsdr.feature_map import MapLearner
+from bsdr_models.bsdr.feature_map import learn_map
 from bsdr_models.bsdr.paper import gibbs
 from bsdr_models.bsdr.paper.engines import fit_mean_field
 from bsdr_models.bsdr.paper.mean_field import Data
@@ -139,7 +139,7 @@ def by_default(target: Target, n: int, d: int, priors: HierarchicalPriors, plan:
 
 def euclidean(X: FloatArray) -> Metric:
     """The metric under which coefficients are simulated, which no label has part in."""
-    metric = MapLearner.of(X, metric="identity").learn().metric
+    metric = learn_map(X, metric="identity").metric
     assert metric is not None
     return metric
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import xarray as xr
@@ -10,51 +10,36 @@ from scipy.sparse import csr_array, issparse
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from bsdr_models.arrays import FloatArray, SamplesLike, TargetLike
+from bsdr_models.arrays import FloatArray, SamplesLike
 from bsdr_models.base import Estimator
 from bsdr_models.bm2pca.factor_model import FactorModel, fit_factor_model, impute
-from bsdr_models.bm2pca.posterior import Predictor
-from bsdr_models.bm2pca.problem import Problem
 from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.bm2pca.trees import make_tree, per_class
-from bsdr_models.dask_arrays import is_dask, not_in_memory
-from bsdr_models.inference.datatree import Context
-from bsdr_models.inference.result import Result
 from bsdr_models.numerics.association import associate
-from bsdr_models.numerics.relevance import feature_relevance, relevance
+from bsdr_models.numerics.relevance import LatentCoordinates, feature_relevance, relevance
 from bsdr_models.numerics.row_space import Rows
 from bsdr_models.numerics.scaling import TOO_LARGE, Scaler
 from bsdr_models.options import COUNT
-from bsdr_models.rng import as_generator
 from bsdr_models.validation import (
     MAX_RAW,
     check_variation,
-    feature_names,
     fit_scaler,
     one_thread,
-    require_targets,
     validate_samples,
 )
 
 
 class BaseBM2PCA(Estimator):
-    """Embedding and imputation; subclasses validate targets, fit and predict."""
+    """Embedding and imputation; subclasses fit and predict."""
 
     _spec = SPEC
     # Whether X may be sparse.
     _sparse: ClassVar[bool] = True
     # Whether each dense feature is scaled to unit variance; always if there is a metric.
     standardize: bool = True
-    # Bound of scaled values of new samples, (D,), or None.
+    # Bound of scaled values of new samples, (P,), or None.
     _largest: FloatArray | None = None
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {"n_components": [COUNT]}
-
-    def _validate(self, X: SamplesLike, y: TargetLike) -> Rows:
-        """Training samples, validated."""
-        if is_dask(X):
-            raise not_in_memory(self)
-        require_targets(self, X, y)
-        return self._read(X, reset=True)
 
     def _read(self, X: SamplesLike, *, reset: bool) -> Rows:
         """Samples as float64, NaN where missing; or CSR, whose entries not stored are zero."""
@@ -71,55 +56,40 @@ class BaseBM2PCA(Estimator):
             )
         return X
 
-    def _make_problem(self, X: Rows, Y: FloatArray, **options: Any) -> Problem:
-        """Scale validated samples and combine them with encoded targets."""
-        scaled = self._scale(X)
-        n_components = min(self._most_components(scaled.shape[1]), scaled.shape[1])
-        return Problem(X=scaled, Y=Y, n_components=n_components, **options)
-
-    def _most_components(self, n_features: int) -> int:
-        """The number of components asked for."""
-        return int(self.n_components)
-
     def _scale(self, X: Rows) -> Rows:
-        """Fit the scaling of the training samples and apply it; sparse samples are not scaled."""
+        """Scaled training samples; sparse ones are not scaled."""
         if issparse(X):
             value = X.max(axis=0).toarray()
             constant = value == X.min(axis=0).toarray()
             scaler = Scaler.identity(X.shape[1])
             scaler = replace(scaler, mean=np.where(constant, value, 0.0), constant=constant)
-            self._scaler = check_variation(scaler, stacklevel=5)
+            self._set_scaler(check_variation(scaler))
             if (size := np.abs(X.data).max()) < 1.0 / MAX_RAW:
                 raise ValueError(
                     f"X is sparse, so never scaled, and no value is larger than {size:.3g}: give "
                     "other units"
                 )
-        else:
-            scaler = fit_scaler(X, standardize=self.standardize)
-            self._scaler = scaler if self.standardize else scaler.with_common_scale(X)
-            empty = np.isnan(self._scaler.select(X)).all(axis=1)
-            if empty.any():
-                sample = int(empty.argmax())
-                raise ValueError(f"sample {sample} of X has no observed value of varying features")
-        self.mean_ = self._scaler.location
-        self.scale_ = self._scaler.scale
-        return self._scaler.select(X) if issparse(X) else self._scaler.transform(X)
+            return self._scaler.select(X)
+        scaler = fit_scaler(X, standardize=self.standardize)
+        self._set_scaler(scaler if self.standardize else scaler.with_common_scale(X))
+        empty = np.isnan(self._scaler.select(X)).all(axis=1)
+        if empty.any():
+            sample = int(empty.argmax())
+            raise ValueError(f"sample {sample} of X has no observed value of varying features")
+        return self._scaler.transform(X)
 
     def _scale_new(self, X: SamplesLike) -> Rows:
         check_is_fitted(self)
         X = self._read(X, reset=False)
         if issparse(X):
-            if issparse(self._problem.X):
+            if issparse(self._context.X):
                 return self._scaler.select(X)
             X = X.toarray()
         return self._scaler.transform(X)
 
     def _prepare(self, X: Rows, *, bounded: bool = True) -> Rows:
-        if issparse(X):
-            return X
-        if bounded and self._largest is not None:
-            X = np.clip(X, -self._largest, self._largest)
-        return self._impute(X) if not self._posterior.factor_models else X
+        bounded = bounded and self._largest is not None and not issparse(X)
+        return np.clip(X, -self._largest, self._largest) if bounded else X
 
     def _impute(self, X: Rows) -> Rows:
         """Scaled samples with missing values imputed."""
@@ -128,13 +98,21 @@ class BaseBM2PCA(Estimator):
     @cached_property
     def _imputers(self) -> tuple[FactorModel, ...]:
         """Factor models that impute missing values: of the fit, or of the features alone."""
-        if self._posterior.factor_models:
+        if hasattr(self, "_posterior") and self._posterior.factor_models:
             return self._posterior.factor_models
         with one_thread():
-            return (fit_factor_model(self._problem, np.random.default_rng(self._seed)),)
+            rng = np.random.default_rng(self._seed)
+            return (fit_factor_model(self._observed_samples, rng),)
+
+    def _complete(self, X: Rows) -> Rows:
+        """Scaled samples as the posterior takes them."""
+        return X if self._posterior.factor_models else self._impute(X)
+
+    def _embed(self, X: Rows) -> LatentCoordinates:
+        return self._posterior.embed(self._complete(X))
 
     def _latent_means(self, X: Rows) -> FloatArray:
-        return self._posterior.latent(X)
+        return self._posterior.latent(self._complete(X))
 
     def impute(self, X: SamplesLike) -> Rows:
         """Replace every NaN by its posterior mean given the observed values.
@@ -157,23 +135,15 @@ class BaseBM2PCA(Estimator):
         filled = self._scaler.inverse(self._impute(self._scaler.transform(X)))
         return np.where(missing, filled, X)
 
-    def _set_fitted(self, result: Result[Predictor], **described: Any) -> None:
-        """Set the fitted attributes; ``described`` are further arguments of the `Context`."""
-        X = self._problem.X
-        context = Context(
-            X=X,
-            feature_names=feature_names(self),
-            constant=self._scaler.constant,
-            config=self._config(),
-            **described,
-        )
-        self._set_result(result, context)
-        share = relevance(result.posterior.latent(X), self._contrast)
-        self._set_components(result.posterior.projection, share, self._impute(X))
+    def _name_fitted(self) -> None:
+        posterior = self._posterior
+        X = self._context.X
+        share = relevance(posterior.latent(X), self._contrast)
+        self._set_components(posterior.projection, share, self._impute(X))
         if self._method == "map":
-            self.objective_ = result.trace
+            self.objective_ = self._result.trace
         else:
-            self.lower_bounds_ = result.trace
+            self.lower_bounds_ = self._result.trace
 
     @property
     def _contrast(self) -> FloatArray:
@@ -181,9 +151,8 @@ class BaseBM2PCA(Estimator):
         return self._context.contrast(per_class(self._context, self._posterior.mean_weights))
 
     def _mean_effects(self) -> tuple[FloatArray, FloatArray]:
-        coef = self._posterior.coefficients
-        sample = self._impute(self._problem.X[:1])
-        return coef, self._posterior.score_means(sample)[0] - (sample @ coef)[0]
+        coef, intercept = self._posterior.effects()
+        return coef, intercept
 
     def _outliers(self, X: Rows) -> dict[str, FloatArray]:
         return super()._outliers(self._impute(X))
@@ -201,18 +170,11 @@ class BaseBM2PCA(Estimator):
         return make_tree(
             self._result,
             self._context,
-            self._problem,
             group=group,
             attrs=attrs,
             method=self._method,
             rng=np.random.default_rng(self._seed),
         )
-
-    def _spawn(self) -> tuple[np.random.Generator, np.random.Generator]:
-        """Random streams of the cross-validation and of the fit; the seed of later draws."""
-        select, fit, later = as_generator(self.random_state).spawn(3)
-        self._seed = int(later.integers(2**63))
-        return select, fit
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -1,31 +1,36 @@
 """Scikit-learn classifier of BM2PCA, the recommended model."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from scipy.sparse import issparse
 from sklearn.utils.validation import check_is_fitted
 
+from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca import engines, subspace
 from bsdr_models.bm2pca.classifier import MarginClassifier
-from bsdr_models.bm2pca.factor_model import fit_factor_model, impute
-from bsdr_models.bm2pca.posterior import Posterior
-from bsdr_models.bm2pca.problem import Candidate, Problem, compares_classes
-from bsdr_models.bm2pca.select import LAPSE, Selection, Split, choose_cost, mean_cost, weigh_metric
+from bsdr_models.bm2pca.engines import Settings
+from bsdr_models.bm2pca.posterior import LAPSE, Posterior
+from bsdr_models.bm2pca.problem import compares_classes, signs_of
 from bsdr_models.bm2pca.settings import HingeLoss
 from bsdr_models.bm2pca.sparse_metric import MAX_DENSE, is_large
-from bsdr_models.dims import FEATURE
+from bsdr_models.bm2pca.transduction import fit_responsibilities
+from bsdr_models.calibration import Calibration
+from bsdr_models.dims import FEATURE, LABEL, SCORE
 from bsdr_models.inference.result import Result
 from bsdr_models.metric import MetricName
+from bsdr_models.metrics import HeldOutScore
+from bsdr_models.numerics.row_space import Rows
 from bsdr_models.options import COUNT, Options
 from bsdr_models.rng import RandomState
+from bsdr_models.targets import Targets
+from bsdr_models.training import Training
 
 if TYPE_CHECKING:
     import pymc as pm
 
-# Costs that are averaged; the first is the fallback. Few samples need one only, or two with the
-# hinge of all classes.
+# Costs that are averaged; the first is the fallback.
 COSTS: tuple[float, ...] = (10.0, 1.0, 0.1)
 MULTICLASS_COSTS: tuple[float, ...] = (1.0, 3.0, 0.3)
 
@@ -80,7 +85,7 @@ class BM2PCAClassifier(MarginClassifier):
     temperature_ : float
         Softmax temperature of the class scores.
     cv_results_ : dict or None
-        ``"candidates"`` with their held-out ``"accuracy"`` and ``"log_loss"``, and ``"weight"``.
+        ``"candidates"`` with their held-out ``"log_loss"`` and ``"weight"``.
     held_out_score_ : float
         Mean log probability of the labels that were held out to average costs and fit the
         temperature, in nats per sample or, for several labels, per label. NaN if none was held out.
@@ -163,7 +168,6 @@ class BM2PCAClassifier(MarginClassifier):
     [0, 1, 2]
     """
 
-    _lapse = LAPSE
     _method = "map"
     _option_types: ClassVar[dict[str, type[Options]]] = {"loss": HingeLoss}
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {
@@ -192,57 +196,92 @@ class BM2PCAClassifier(MarginClassifier):
         self.progressbar = progressbar
         self.random_state = random_state
 
-    def _ready(self, problem: Problem) -> Problem:
-        """With the hinge of all classes in few dimensions or of many samples; values imputed."""
-        n, d = problem.X.shape
-        large = is_large(problem.X) or min(n, d) > subspace.MAX_AXES
-        if problem.strategy == "one_vs_rest" and large:
+    def _scale(self, X: Rows) -> Rows:
+        """Scaled training samples, missing values imputed."""
+        X = super()._scale(X)
+        if issparse(X) or not np.isnan(X).any():
+            return X
+        self._observed = X
+        return self._impute(X)
+
+    def _settings(self, n_samples: int, n_features: int, targets: Targets) -> Settings:
+        """With the hinge of all classes in few dimensions or of many samples."""
+        exclusive = targets.kind == "multiclass"
+        n_scores = 1 if exclusive and len(targets.names) == 2 else len(targets.names)
+        r = min(int(self.n_components), n_features)
+        shared = self._option("loss").strategy == "shared"
+        common = exclusive and shared
+        return Settings(
+            n_components=r if shared else None,
+            multiclass=common and compares_classes(n_samples, n_features, r, n_scores),
+            exclusive=exclusive,
+        )
+
+    def _learn(self, targets: Targets, rng: np.random.Generator) -> Result[Posterior]:
+        X = self._context.X
+        n, d = X.shape
+        loss: HingeLoss = self._option("loss")
+        large = is_large(X)
+        if loss.strategy == "one_vs_rest" and (large or min(n, d) > subspace.MAX_AXES):
             raise ValueError(
                 f"strategy='one_vs_rest' needs n_samples or n_features of at most "
                 f"{subspace.MAX_AXES}, and for sparse X a product of both of at most {MAX_DENSE}, "
                 f"got {n} samples of {d} features; strategy='shared' has no such limit"
             )
-        common = problem.exclusive and problem.strategy == "shared"
-        n_scores = problem.Y.shape[1]
-        multiclass = common and compares_classes(n, d, int(self.n_components), n_scores)
-        X = problem.X
-        if not problem.complete:
-            self._observed = X
-            self._imputers = (fit_factor_model(problem, np.random.default_rng(self._seed)),)
-            X = impute(self._imputers, X)
-        return replace(problem, X=X, multiclass=multiclass)
-
-    def _candidates(self, problem: Problem) -> list[Candidate]:
-        """Values of C.
-
-        If samples do not outnumber features, any labels are linearly separable, and all larger
-        costs lead to about the same fit of the labels one by one.
-        """
-        costs = MULTICLASS_COSTS if problem.multiclass else COSTS
-        C = self._option("loss").C
-        if C is None and problem.X.shape[0] <= problem.X.shape[1]:
-            costs = costs[: 1 + problem.multiclass]
-        elif C is not None:
-            costs = (float(C),)
-        return [{"C": cost} for cost in costs]
-
-    def _weigh(self, split: Split, *, by_fold: bool) -> None:
+        settings = self._settings(n, d, targets)
+        costs = MULTICLASS_COSTS if settings.multiclass else COSTS
+        costs = costs if loss.C is None else (float(loss.C),)
         units = self._scaler.units
-        self._problem = weigh_metric(self._problem, self.metric, units, split, by_fold=by_fold)
-
-    def _compare(
-        self, split: Split, candidates: list[Candidate], rng: np.random.Generator
-    ) -> tuple[Candidate, Selection]:
-        costs = [float(each["C"]) for each in candidates]
-        found = choose_cost(
-            self._problem, split, costs, n_jobs=self.n_jobs, progressbar=self.progressbar
+        if issparse(X):
+            units = np.full(d, 1.0 / np.abs(X.data).max())
+        training = Training.of(
+            X,
+            targets.coded,
+            len(targets.names),
+            units,
+            metric=None if large else self.metric,
+            rng=rng,
+            groups=self._context.groups,
         )
-        return {"C": mean_cost(costs, found.weight)}, found
+        self.cv_results_: dict[str, object] | None = None
+        cost = costs[0]
+        calibration = Calibration(temperature=loss.temperature or 1.0)
+        judged: dict[str, Any] = {"held_out": HeldOutScore()}
+        fitted = loss.temperature is None and bool(loss.calibrate)
+        if (fitted or len(costs) > 1) and self._held_out_known(len(training.folds())):
+            some = training.limited(engines.MOST_SAMPLES)
+            selected = engines.select(
+                some,
+                settings,
+                costs,
+                n_jobs=self.n_jobs,
+                progressbar=self.progressbar,
+            )
+            cost = selected.cost
+            if fitted:
+                calibration = selected.judged.calibration
+            judged = selected.judged.of_result(some.kept, n)
+            self.cv_results_ = {
+                "candidates": [{"C": own} for own in costs],
+                "log_loss": selected.log_loss,
+                "weight": selected.weight,
+            }
+        result = engines.fit_all(training, settings, cost, calibration, int(self.max_iter))
+        self.C_ = cost
+        attrs = {
+            "strategy": loss.strategy,
+            "C": float(cost),
+            "lapse": LAPSE,
+            "link": "softmax",
+            "objective": "log density of the pseudo-posterior",
+            "metric": self.metric,
+            **calibration.attrs(),
+        }
+        return replace(result, attrs=attrs, **judged)
 
-    def _learn(self, chosen: Candidate, rng: np.random.Generator) -> Result[Posterior]:
-        result = engines.fit_problem(self._problem, cost=self.C_, max_iter=int(self.max_iter))
-        self.metric_weights_ = result.posterior.metric.shares
-        return result
+    def _name_fitted(self) -> None:
+        super()._name_fitted()
+        self.metric_weights_ = self._posterior.metric.shares
 
     @property
     def model_(self) -> "pm.Model":
@@ -254,20 +293,30 @@ class BM2PCAClassifier(MarginClassifier):
         from bsdr_models.bm2pca import model
 
         check_is_fitted(self)
-        problem = self._problem
+        X = self._context.X
         posterior = self._posterior
-        if issparse(problem.X):
+        if issparse(X):
             raise ValueError("model_ needs dense samples")
-        signs, _ = engines.pseudo_labels(problem)
+        signs = self._signs
+        axis = SCORE if signs.shape[1] == 1 else LABEL
         declared = model.declare(
-            problem.X,
+            X,
             signs,
-            {FEATURE: range(problem.X.shape[1]), problem.score_axis: range(signs.shape[1])},
+            {FEATURE: range(X.shape[1]), axis: range(signs.shape[1])},
             metric=posterior.metric,
             settings=posterior.settings,
             n_components=None if posterior.one_vs_rest else len(posterior.mean_weights),
         )
         return self._context.name_dims(declared)
 
-    def _model_attrs(self) -> dict[str, object]:
-        return {"objective": "log density of the pseudo-posterior", "metric": self.metric}
+    @property
+    def _signs(self) -> FloatArray:
+        """Signs (N, K) of the training samples, also of unlabelled ones of nearly certain class."""
+        context = self._context
+        coded = context.y if context.index is None else context.index
+        if context.index is None:
+            coded = np.where(np.isin(context.y, (0, 1)), context.y, -1).astype(np.int64)
+        signs = signs_of(coded, len(context.labels))
+        if engines.uses_unlabelled(context.X, signs, self._exclusive):
+            signs, _ = fit_responsibilities(context.X, signs)
+        return signs

@@ -17,7 +17,7 @@ from sklearn.decomposition import PCA
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.bm2pca import views
-from bsdr_models.bm2pca.problem import Problem
+from bsdr_models.bm2pca.priors import PAPER, Priors
 from bsdr_models.bm2pca.views import View, ViewState, make_view, split_views
 from bsdr_models.numerics.linalg import inv_spd
 from bsdr_models.numerics.row_space import squared_distance
@@ -76,7 +76,7 @@ class FactorModel:
         """E[t] of all features, (D,)."""
         return self._concatenate_views([q.offset.mean for q in self.states])
 
-    def coefficients(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def effects(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Effects of features (D, K) and intercept (K,), by the weights [bias; eta] (1 + R, K)."""
         coef = self.projection() @ weights[1:]
         return coef, weights[0] - self._offset @ coef
@@ -100,11 +100,36 @@ def impute(models: Sequence[FactorModel], X: FloatArray) -> FloatArray:
     return out
 
 
-def fit_factor_model(problem: Problem, rng: np.random.Generator) -> FactorModel:
-    """Factor model of the features alone, which imputes missing values."""
-    n, d = problem.X.shape
+def spread_of_missing(model: FactorModel, X: FloatArray, effects: FloatArray) -> FloatArray:
+    r"""Covariance (M, K, K) of linear functions of samples given their observed values.
+
+    With effects B (D, K) of the missing values, :math:`B^\top (W S_* W^\top + I / \tau) B`, of a
+    model of one view.
+    """
+    (state,) = model.states
+    missing = np.isnan(X).astype(np.float64)
+    _, cov = model.embed(model.view(X))
+    W = state.loadings.mean
+    r = W.shape[1]
+    k = effects.shape[1]
+    by_latent = missing @ (W[:, :, None] * effects[:, None]).reshape(-1, r * k)
+    by_latent = by_latent.reshape(-1, r, k)
+    rest = missing @ (effects[:, :, None] * effects[:, None]).reshape(-1, k * k)
+    cov = np.broadcast_to(cov, (len(X), r, r))
+    explained = by_latent.mT @ cov @ by_latent
+    return explained + rest.reshape(-1, k, k) / state.noise_precision.mean
+
+
+def fit_factor_model(
+    X: FloatArray,
+    rng: np.random.Generator,
+    columns: tuple[IntArray | None, ...] = (None,),
+    priors: Priors = PAPER,
+) -> FactorModel:
+    """Factor model of scaled features (N, D) alone, which imputes missing values."""
+    n, d = X.shape
     r = max(min(N_COMPLETE, min(n, d) - 1), 1)
-    parts = list(map(make_view, split_views(problem.X, problem.columns)))
+    parts = list(map(make_view, split_views(X, columns)))
     mean = rng.standard_normal((n, r))
     found = principal_scores(parts, r)
     mean[:, : found.shape[1]] = found
@@ -113,13 +138,13 @@ def fit_factor_model(problem: Problem, rng: np.random.Generator) -> FactorModel:
     for _ in range(COMPLETE_SWEEPS):
         moments = [views.latent_moments(mean, cov, view) for view in parts]
         states = [
-            views.update(state, own, view, problem.priors)
+            views.update(state, own, view, priors)
             for state, own, view in zip(states, moments, parts, strict=True)
         ]
         precision, linear_term = views.latent_terms(states, parts)
         cov, _ = inv_spd(np.broadcast_to(precision, (n, r, r)), name="latent precision")
         mean = np.einsum("nrs,ns->nr", cov, linear_term)
-    return FactorModel.of(states, parts, problem.columns)
+    return FactorModel.of(states, parts, columns)
 
 
 # Axes with a smaller share of the largest variance are numerical noise.

@@ -27,7 +27,7 @@ from bsdr_models.bm2pca.smooth_hinge import TINY_WIDTH
 from bsdr_models.bm2pca.subspace import Settings
 from bsdr_models.dims import BASIS, COMPONENT, FEATURE, LABEL, OBS, SCORE
 from bsdr_models.inference.declaring import NO_PRIORS, OwnPriors, Tensor, read_declared, read_priors
-from bsdr_models.metric import Groups, Metric, choose_weights
+from bsdr_models.metric import ClassBasis, Metric, named_weights
 from bsdr_models.options import check_number
 from bsdr_models.validation import check_features
 
@@ -108,10 +108,8 @@ def build_model(
     signs, axis, outcomes = declared_targets(y, target, unlabeled, n_samples=n)
     exclusive = target != "multilabel"
     units = np.ones(d)
-    weights = choose_weights("identity", X_array, None, units, np.full(n, -1), by_fold=False)
     # The metric of no label is that of any.
-    classes = np.zeros(n, dtype=np.int64)
-    metric = Metric.learn(X_array, Groups.of(classes), weights[0], units)
+    metric = Metric.learn(X_array, ClassBasis.one(n), named_weights("identity"), units)
     n_scores = signs.shape[1]
     most = min(n_scores - 1 if exclusive and n_scores > 1 else n_scores, d)
     r = most if n_components is None else min(n_components, most)
@@ -139,6 +137,9 @@ def declared_targets(
         return values, LABEL, names
     several = target == "multilabel"
     signs = label_signs(values) if several else class_signs(values, len(names))
+    for label, column in enumerate(signs.T if several else ()):
+        if not {-1.0, 1.0} <= set(column.tolist()):
+            raise ValueError(f"label {label} of y is the same in every sample that has it")
     n_scores = signs.shape[1]
     return signs, SCORE if n_scores == 1 else LABEL, names[-n_scores:]
 

@@ -1,4 +1,4 @@
-"""Latent coordinates and class scores of new samples, in the subspace of a fit."""
+"""Latent coordinates and class probabilities of new samples, in the subspace of a fit."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -6,22 +6,87 @@ from typing import ClassVar
 
 import numpy as np
 from scipy.sparse import issparse
+from scipy.special import log_expit, log_softmax, logsumexp
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca.factor_model import FactorModel
-from bsdr_models.bm2pca.sparse_metric import SparseMetric, Whitened, as_dense
+from bsdr_models.bm2pca.sparse_metric import SparseMetric, Whitened
 from bsdr_models.bm2pca.subspace import Settings, SubspaceState
+from bsdr_models.calibration import Calibration, Link
 from bsdr_models.metric import Metric
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.relevance import LatentCoordinates
-from bsdr_models.numerics.row_space import Rows
+from bsdr_models.numerics.row_space import Rows, as_dense
+
+# Probability that a class is random. A few wrong samples far from the boundary would otherwise
+# decide the temperature.
+LAPSE = 0.01
+# Numbers per dense block of sparse samples.
+BLOCK = 2**22
+# Draws of class scores that missing values leave uncertain, in pairs of opposite sign.
+N_SCORES = 64
+
+
+def link_of(exclusive: bool, lapse: float = LAPSE) -> Link:
+    """Log probabilities of classes (M, K), or of the values of each label (M, T, 2).
+
+    From class scores at a temperature; two classes, and each label, have one score.
+    """
+
+    def link(scores: FloatArray, temperature: float) -> FloatArray:
+        f = scores / temperature
+        if exclusive and f.shape[-1] > 1:
+            log_p = log_softmax(f, axis=-1)
+        else:
+            log_p = np.stack([log_expit(-f), log_expit(f)], axis=-1)
+            log_p = log_p[..., 0, :] if exclusive else log_p
+        if lapse == 0.0:
+            return np.asarray(log_p)
+        return np.asarray(np.log((1.0 - lapse) * np.exp(log_p) + lapse / log_p.shape[-1]))
+
+    return link
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probabilities:
+    """Class probabilities by the class scores of a posterior."""
+
+    calibration: Calibration
+    exclusive: bool  # whether a sample has one class
+    lapse: float = LAPSE
+
+    def __call__(self, scores: FloatArray, cov: FloatArray | None = None) -> FloatArray:
+        """Log probabilities of classes, or that each label is one, (M, K), from scores (M, K).
+
+        Scores of a covariance (M, K, K) are integrated out.
+        """
+        link = link_of(self.exclusive, self.lapse)
+        if cov is None:
+            log_p = self.calibration.apply(scores, link)
+        else:
+            value, vector = np.linalg.eigh(cov)
+            half = vector * np.sqrt(np.maximum(value, 0.0))[:, None]
+            normal = np.random.default_rng(0).standard_normal((N_SCORES // 2, cov.shape[1]))
+            normal = np.concatenate([normal, -normal])
+            drawn = scores + np.einsum("mkj,sj->smk", half, normal)
+            log_p = self.calibration.apply(drawn, link)
+            log_p = logsumexp(log_p, axis=0) - np.log(N_SCORES)
+        return log_p if self.exclusive else log_p[..., 1]
+
+
+PLAIN = Probabilities(calibration=Calibration(), exclusive=True, lapse=0.0)
+"""Those of class scores as they are."""
 
 
 class Predictor(ABC):
-    """What predicts scaled samples X (M, P) after a fit by any engine.
+    """What predicts scaled samples X (M, P) after a fit by any engine of BM2PCA.
 
     ``factor_models`` are those of the features, each with its own components, if a fit has any.
     """
+
+    __slots__ = ()
+    probabilities: Probabilities
+    factor_models: tuple[FactorModel, ...]
 
     @property
     @abstractmethod
@@ -42,17 +107,24 @@ class Predictor(ABC):
         """Mean and covariance of the latent coordinates."""
 
     @abstractmethod
+    def effects(self) -> tuple[FloatArray, FloatArray]:
+        """Effects of scaled features on mean class scores (P, K), and intercepts (K,)."""
+
+    @abstractmethod
     def scores_at(self, latent: FloatArray) -> FloatArray:
         """Mean class scores, or predictions, at latent coordinates (G, R): (G, K)."""
 
-    def score_means(self, X: Rows) -> FloatArray:
+    def scores(self, X: Rows) -> FloatArray:
         """Mean class scores, or predictions, (M, K)."""
         return self.scores_at(self.latent(X))
 
-    @property
-    def coefficients(self) -> FloatArray:
-        """Effects of scaled features on mean class scores, (P, K)."""
-        return self.projection @ self.mean_weights
+    def log_probabilities(self, X: Rows) -> FloatArray:
+        """Log probabilities of classes, or that each label is one, (M, K)."""
+        return self.probabilities(self.scores(X))
+
+    def log_probabilities_at(self, latent: FloatArray) -> FloatArray:
+        """The same at latent coordinates (G, R): (G, K)."""
+        return self.probabilities(self.scores_at(latent))
 
 
 def score_variance(
@@ -77,10 +149,6 @@ def whiten(metric: Metric | SparseMetric, X: Rows) -> Whitened:
     return metric.whiten(X)
 
 
-# Numbers per dense block of sparse samples.
-BLOCK = 2**22
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Posterior(Predictor):
     """One subspace of the whitened features, or one classifier for each outcome.
@@ -95,7 +163,8 @@ class Posterior(Predictor):
     # metric; None with too many axes.
     projection_cov: FloatArray | None
     settings: Settings
-    factor_models: ClassVar[tuple[FactorModel, ...]] = ()
+    probabilities: Probabilities = PLAIN
+    factor_models: ClassVar[tuple[FactorModel, ...]] = ()  # type: ignore[misc]
 
     @property
     def one_vs_rest(self) -> bool:
@@ -164,3 +233,8 @@ class Posterior(Predictor):
         """Linear map from scaled features to latent coordinates, (P, R)."""
         Q = self.state.projection
         return np.asarray(self.metric.effects @ (self.state.weights[1:] if Q is None else Q))
+
+    def effects(self) -> tuple[FloatArray, FloatArray]:
+        """Effects of scaled features on class scores (P, K), and intercepts (K,)."""
+        coef = self.projection @ self.mean_weights
+        return coef, self.state.weights[0] - self.metric.mean @ coef

@@ -50,8 +50,3 @@ class SparseMetric:
 def is_large(X: Rows) -> bool:
     """Whether samples (N, D) are sparse and too many to be made dense."""
     return issparse(X) and X.shape[0] * X.shape[1] > MAX_DENSE
-
-
-def as_dense(X: Rows) -> FloatArray:
-    """Samples as a dense array."""
-    return X.toarray() if issparse(X) else X

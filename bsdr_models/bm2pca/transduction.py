@@ -38,7 +38,7 @@ from scipy.optimize import brentq, minimize, minimize_scalar
 from scipy.special import log_softmax, softmax
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.numerics.folds import assign_folds
+from bsdr_models.numerics.folds import assign_folds, random_keys
 from bsdr_models.numerics.row_space import RANK_TOL
 
 # Smallest probability of a nearly certain class.
@@ -111,8 +111,9 @@ def _held_out(X: FloatArray, classes: FloatArray, shares: FloatArray) -> FloatAr
     Both fits have their own temperature. Every fold is refitted, because responsibilities of
     unlabelled samples depend on the held-out labels. The only sample of a class stays.
     """
-    groups = np.where(classes.any(axis=1), classes.argmax(axis=1), -1)
-    fold = assign_folds(groups, groups, n_folds=N_FOLDS)
+    known = np.where(classes.any(axis=1), classes.argmax(axis=1), -1)
+    keys = random_keys(X, known, np.random.default_rng(0))
+    fold = assign_folds(known, keys, n_folds=N_FOLDS)
     scores = np.zeros((2, *classes.shape))
     for number in range(fold.max() + 1):
         own = fold == number

@@ -8,7 +8,6 @@ import xarray as xr
 from scipy.sparse import issparse
 
 from bsdr_models.arrays import FloatArray
-from bsdr_models.bm2pca.problem import Problem
 from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.dims import BASIS, COMPONENT, LABEL, OBS, SCORE, TERM
 from bsdr_models.inference import datatree
@@ -29,7 +28,6 @@ N_DRAWS = 500
 def make_tree(
     result: Result[Any],
     context: Context,
-    problem: Problem,
     *,
     group: dict[str, object],
     attrs: dict[str, object],
@@ -70,9 +68,8 @@ def make_tree(
         n_draws = int(np.clip(datatree.MAX_NUMBERS // size, 20, N_DRAWS))
         draws = {name: values[None] for name, values in posterior.draw(n_draws, rng).items()}
     dims = dict(FREE_DIMS)
-    if problem.score_axis == SCORE:
-        n_scores = problem.Y.shape[1]
-        coords[SCORE] = range(n_scores) if n_scores > 1 else list(context.labels[1:])
+    if context.target == "multiclass" and len(context.labels) == 2:
+        coords[SCORE] = list(context.labels[1:])
         dims |= {"weights": (COMPONENT, SCORE), "metric_weights": (BASIS, SCORE)}
         dims |= dict.fromkeys(("bias", "weight_precision"), (SCORE,))
     return context.fit_tree(

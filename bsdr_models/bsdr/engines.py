@@ -14,8 +14,9 @@ from bsdr_models.bsdr.feature_map import FeatureMap, MapLearner
 from bsdr_models.bsdr.laplace import MOST_LOADINGS, Response, fit_laplace
 from bsdr_models.bsdr.posterior import Coordinates, Parameters, Posterior
 from bsdr_models.bsdr.problem import Problem, label_log_likelihood, regression_log_likelihood
-from bsdr_models.bsdr.select import Build, choose_temperature, score_folds
+from bsdr_models.bsdr.select import Build, judge_folds, score_folds
 from bsdr_models.bsdr.spec import SPEC
+from bsdr_models.calibration import Calibration
 from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.inference.chunks import InMemory, Samples
 from bsdr_models.inference.result import Result
@@ -86,12 +87,12 @@ class Fit(Result[Posterior]):
     sample_stats: Mapping[str, np.ndarray] = field(default_factory=dict)  # (C, S) each
     run: Mapping[str, float] = field(default_factory=dict)  # time and warm-up of a sampler
 
-    def attrs(self) -> dict[str, object]:
+    def described(self) -> dict[str, object]:
         """Attributes of the tree."""
         posterior = self.posterior
         attrs: dict[str, object] = {
             "interrupted": int(self.interrupted),
-            "temperature": posterior.temperature,
+            **posterior.calibration.attrs(),
             "lapse": posterior.lapse,
             "component_share": posterior.share.tolist(),
         }
@@ -121,7 +122,7 @@ def fit_problem(
     features. KeyboardInterrupt if the user stops the fit before there are draws.
     """
     feature_map = learner.learn()
-    problem = build(feature_map, np.arange(len(learner.X)))
+    problem = build(feature_map, np.arange(len(learner.training.keys)))
     if engine is None:
         few = problem.views is None and problem.n_loadings <= MOST_LOADINGS
         engine = "laplace" if few and problem.work > TOO_HEAVY else "hmc"
@@ -166,14 +167,10 @@ def _fit_hmc(
         )
     run = {"sampling_time": time.perf_counter() - begin, "tuning_steps": hmc.N_WARM_UP}
     interrupted = sampled.interrupted
-    held_out = HeldOutScore()
-    log_proba = None
+    judged = None
     if options.temperature is None and not interrupted:
         try:
-            temperature, held_out, log_proba = choose_temperature(
-                problem, sampled, learner, build, rng=fold_rng
-            )
-            options = replace(options, temperature=temperature)
+            judged = judge_folds(problem, sampled, learner, build, rng=fold_rng)
         except KeyboardInterrupt:  # the draws can still be used
             interrupted = True
     theta = sampled.theta.reshape(-1, problem.n_parameters)
@@ -187,8 +184,8 @@ def _fit_hmc(
         log_prior=sampled.log_prior,
         log_evidence=sampled.log_evidence,
         log_evidence_error=sampled.log_evidence_error,
-        held_out=held_out,
-        held_out_log_proba=log_proba,
+        calibration=None if judged is None else judged.calibration,
+        **({} if judged is None else judged.of_result(slice(None), len(problem.X))),
         interrupted=interrupted,
         sample_stats=sampled.stats,
         run=run,
@@ -206,13 +203,14 @@ def _fit_conjugate(
     """The conjugate posterior of real outputs."""
     sample_rng, fold_rng = rng.spawn(2)
     exact = fit_conjugate(problem, n_draws=options.draws(N_INDEPENDENT), rng=sample_rng)
-    if learner.groups is None:
+    groups = learner.training.groups
+    if groups is None:
         score = exact.log_score
         empty = exact.log_score_empty
     else:
         score, empty = score_folds(learner, build, fold_rng)
     held_out = HeldOutScore.of(
-        score, np.zeros(len(score)), np.exp(np.maximum(empty, LEAST_LOG)), groups=learner.groups
+        score, np.zeros(len(score)), np.exp(np.maximum(empty, LEAST_LOG)), groups=groups
     )
     return _assemble(
         problem,
@@ -338,6 +336,7 @@ def _assemble(
     interrupted: bool = False,
     pareto_k: float = np.nan,
     trace: FloatArray | None = None,
+    calibration: Calibration | None = None,
     **result: Any,
 ) -> Fit:
     """Fit from draws of an engine: coordinates, diagnostics, and warnings."""
@@ -351,7 +350,7 @@ def _assemble(
             feature_map=feature_map,
             draws=draws,
             coordinates=coordinates,
-            temperature=1.0 if options.temperature is None else options.temperature,
+            calibration=calibration or Calibration(temperature=options.temperature or 1.0),
             target=problem.target,
             lapse=problem.priors.lapse,
             n_components=width if shown is None else min(shown, width),
@@ -373,7 +372,7 @@ def _assemble(
         fit = replace(fit, log_evidence=np.nan, log_evidence_error=np.nan)
     if interrupted:
         return fit
-    advice = _advice(fit, signal=lack_of_signal(fit.attrs()) is None)
+    advice = _advice(fit, signal=lack_of_signal(fit.described()) is None)
     messages: tuple[str, ...] = ()
     if impossible and engine != "laplace":
         messages = (

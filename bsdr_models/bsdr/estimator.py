@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from bsdr_models import options
 from bsdr_models.arrays import FloatArray, IntArray, SamplesLike, TargetLike
 from bsdr_models.bsdr import trees
-from bsdr_models.bsdr.base import BaseBSDR, BaseBSDRClassifier, BaseBSDRRegressor
+from bsdr_models.bsdr.base import BaseBSDR
 from bsdr_models.bsdr.engines import Engine, Fit, Options, fit_by_laplace, fit_problem
 from bsdr_models.bsdr.feature_map import FeatureMap, MapLearner
 from bsdr_models.bsdr.kernels import KERNELS, Kernel
@@ -21,21 +21,21 @@ from bsdr_models.bsdr.problem import Problem, make_contrasts
 from bsdr_models.bsdr.select import choose_kernel
 from bsdr_models.bsdr.trees import Context
 from bsdr_models.bsdr.views import check_views
+from bsdr_models.classifier import ProbabilisticClassifier
 from bsdr_models.dask_arrays import fit_scaler_of_chunks, read_chunked
-from bsdr_models.groups import warn_of_replicates
 from bsdr_models.inference.chunks import Chunks
 from bsdr_models.inference.parallel import threads
 from bsdr_models.metric import MetricName
 from bsdr_models.numerics.dependence import weigh_samples
 from bsdr_models.numerics.folds import evenly_spaced
-from bsdr_models.numerics.scaling import single_precision
 from bsdr_models.options import COUNT, POSITIVE, Sampling, StrOptions
-from bsdr_models.rng import RandomState
+from bsdr_models.regressor import GaussianRegressor
+from bsdr_models.rng import RandomState, as_generator
+from bsdr_models.targets import Targets
+from bsdr_models.training import Training
 from bsdr_models.validation import (
     check_variation,
-    encode_labels,
     feature_names,
-    fit_scaler,
     one_thread,
     read_views,
     sample_labels,
@@ -106,23 +106,30 @@ class FullRankEstimator(BaseBSDR):
         if self.inference == "laplace" and self.views is not None:
             raise ValueError("inference='laplace' is for one kernel and no views: use 'hmc'")
 
-    def _fit(self, X: FloatArray, targets: np.ndarray, **context: Any) -> Self:
-        views = read_views(self.views, list(feature_names(self)))
-        self._scaler = fit_scaler(X, standardize=True)
+    def _read(self, X: SamplesLike, *, reset: bool) -> FloatArray:
+        missing = self.views is not None
+        return validate_samples(self, X, reset=reset, least=1 + reset, missing=missing)
+
+    def _scale(self, X: FloatArray) -> FloatArray:
+        scaled = super()._scale(X)
         if self._is_plain:
             self._check_width()
-        scaled = self._scaler.transform(X)
-        if views is not None:
-            views = self._scaler.positions(views)
-            check_views(scaled, views)
-        if scaled.shape[0] < scaled.shape[1]:
-            scaled = single_precision(scaled)
-        if context["groups"] is None:
-            warn_of_replicates(scaled, context.get("index"), stacklevel=4)
-        rng = self._set_context(scaled, targets, views=views, **context)
-        with one_thread(), threads(self.n_jobs), self._fitting(X.shape):
-            learner = choose_kernel(self._learner(), self._problem)
-            fit = fit_problem(
+        if self._named_views is not None:
+            check_views(scaled, self._named_views)
+        return scaled
+
+    @property
+    def _named_views(self) -> list[tuple[str, IntArray]] | None:
+        """Names and features of views among the scaled ones."""
+        views = read_views(self.views, list(feature_names(self)))
+        return None if views is None else self._scaler.positions(views)
+
+    def _learn(self, targets: Targets, rng: np.random.Generator) -> Fit:
+        self._context = Context.of(self._context, targets.coded, views=self._named_views)
+        with threads(self.n_jobs):
+            learner = choose_kernel(self._learner(rng.spawn(1)[0]), self._problem)
+            self.kernel_ = learner.kernel
+            return fit_problem(
                 learner,
                 self._problem,
                 self.inference,
@@ -130,23 +137,22 @@ class FullRankEstimator(BaseBSDR):
                 declare=self._declare,
                 rng=rng,
             )
-            self._set_fitted(fit, learner.kernel)
-        return self
 
-    def _learner(self) -> MapLearner:
+    def _learner(self, rng: np.random.Generator) -> MapLearner:
         """What learns whitened features from the training samples in memory."""
         context = self._context
         regression = context.target == "regression"
-        classes = None if regression else context.targets.astype(np.int64)
-        return MapLearner.of(
+        training = Training.of(
             context.X,
-            classes,
-            units=self._scaler.units,
-            metric=self.metric,
-            kernel=self.kernel,
-            views=context.views,
+            None if regression else context.targets.astype(np.int64),
+            len(context.labels),
+            self._scaler.units,
+            metric=self.metric if context.views is None else None,
+            rng=rng,
             groups=context.groups,
         )
+        self._groups = training.groups
+        return MapLearner.of(training, metric=self.metric, kernel=self.kernel, views=context.views)
 
     def _problem(self, feature_map: FeatureMap, samples: IntArray) -> Problem:
         """The problem of some training samples with whitened features."""
@@ -154,8 +160,8 @@ class FullRankEstimator(BaseBSDR):
         whitened = feature_map.whiten(context.X[samples])
         targets = context.targets[samples]
         weights = None
-        if context.target == "regression" and context.groups is not None:
-            weights = weigh_samples(whitened, targets, context.groups[samples])
+        if context.target == "regression" and self._groups is not None:
+            weights = weigh_samples(whitened, targets, self._groups[samples])
         return Problem(
             X=whitened,
             y=targets,
@@ -174,9 +180,8 @@ class FullRankEstimator(BaseBSDR):
             progressbar=self.progressbar,
         )
 
-    def _set_fitted(self, fit: Fit, kernel: str | Kernel) -> None:
-        """Set the attributes, given the kernel."""
-        self._set_result(fit, self._context)
+    def _name_fitted(self) -> None:
+        fit = self._result
         posterior = fit.posterior
         feature_map = posterior.feature_map
         draws = posterior.draws
@@ -189,8 +194,7 @@ class FullRankEstimator(BaseBSDR):
             self.views_ = list(feature_map.names)
             self.view_share_ = shares.mean(axis=0)
         self.metric_weights_ = feature_map.metric_weights
-        self.kernel_ = kernel
-        self.temperature_ = posterior.temperature
+        self.temperature_ = posterior.calibration.temperature
         self.log_evidence_ = fit.log_evidence
         self.log_evidence_error_ = fit.log_evidence_error
 
@@ -207,7 +211,7 @@ class FullRankEstimator(BaseBSDR):
         return self.views is None and bool(self.kernel == "linear")
 
     def _make_tree(self) -> xr.DataTree:
-        rng = np.random.default_rng(self._tree_seed)
+        rng = np.random.default_rng(self._seed)
         with one_thread():  # the same bits in another process
             return trees.hierarchical_tree(
                 self._result,
@@ -219,10 +223,10 @@ class FullRankEstimator(BaseBSDR):
 
     def _mean_effects(self) -> tuple[FloatArray, FloatArray] | None:
         linear = self._posterior.feature_map.is_linear
-        return self._posterior.mean_effects(self._context.X) if linear else None
+        return self._posterior.effects(self._context.X) if linear else None
 
     def _attrs(self) -> dict[str, object]:
-        return super()._attrs() | self._result.attrs()
+        return super()._attrs() | self._result.described()
 
     @property
     def model_(self) -> "pm.Model":
@@ -267,7 +271,7 @@ class FullRankEstimator(BaseBSDR):
         return tags
 
 
-class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
+class BSDRClassifier(ProbabilisticClassifier, FullRankEstimator):
     """Bayesian supervised dimensionality reduction for classification [1]_.
 
     A multinomial probit classifier with one projection of the features for each contrast of
@@ -420,8 +424,12 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
     1.0
     """
 
-    def _fit_chunks(self, X: SamplesLike, y: TargetLike) -> Self:
+    _several: ClassVar[bool] = True
+
+    def _fit_chunks(self, X: SamplesLike, y: TargetLike, groups: TargetLike | None) -> Self:
         """Fit to classes, with samples in chunks, by Laplace's method."""
+        if groups is not None:
+            raise ValueError("groups are not for Dask arrays, of which no samples are held out")
         if not self._is_plain:
             given = f"kernel={self.kernel!r}" if self.views is None else "views"
             raise ValueError(
@@ -433,25 +441,31 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         samples = sample_labels(X)
         chunks, labels = read_chunked(X, y)
         n_samples, self.n_features_in_ = chunks.shape
-        self.classes_, index = encode_labels(labels)
-        self._scaler = fit_scaler_of_chunks(chunks, standardize=True)
-        check_variation(self._scaler, stacklevel=4)
+        targets = self._read_targets(labels)
+        self._set_scaler(fit_scaler_of_chunks(chunks, standardize=True))
+        check_variation(self._scaler)
         self._check_width()
         check_size(int(self._scaler.varies.sum()), len(self.classes_) - 1)
         kept = evenly_spaced(n_samples, N_KEPT)
-        rng = self._set_context(
-            self._scaler.transform(np.asarray(chunks[kept].compute(), dtype=np.float64)),
-            index[kept],
+        some = targets.take(kept)
+        rng, later = as_generator(self.random_state).spawn(2)
+        self._seed = int(later.integers(2**63))
+        self._context = Context(
+            X=self._scaler.transform(np.asarray(chunks[kept].compute(), dtype=np.float64)),
+            targets=some.coded,
+            y=some.y,
+            index=some.coded,
             target="multiclass",
             labels=self.classes_,
-            y=self.classes_[index[kept]],
-            index=index[kept],
+            feature_names=feature_names(self),
+            constant=self._scaler.constant,
             config=self._config(inference="laplace"),
             samples=None if samples is None else samples[kept],
             kept=kept,
             n_samples=n_samples,
         )
-        feature_map = self._learner().learn()  # of the samples that are kept
+        self.kernel_ = self.kernel
+        feature_map = self._learner(rng.spawn(1)[0]).learn()  # of the samples that are kept
         response = Response(
             target="multiclass",
             contrasts=make_contrasts(len(self.classes_), "multiclass"),
@@ -461,18 +475,19 @@ class BSDRClassifier(BaseBSDRClassifier, FullRankEstimator):
         )
         with one_thread(), self._fitting((n_samples, self.n_features_in_)):
             fit = fit_by_laplace(
-                Chunks(self._scaler.select(chunks), index),
+                Chunks(self._scaler.select(chunks), targets.coded),
                 response,
                 self._problem(feature_map, np.arange(len(kept))),
                 feature_map,
                 self._engine_options(),
                 rng=rng,
             )
-            self._set_fitted(fit, self.kernel)
+            self._set_result(fit, self._context)
+            self._name_fitted()
         return self
 
 
-class BSDRRegressor(BaseBSDRRegressor, FullRankEstimator):
+class BSDRRegressor(GaussianRegressor, FullRankEstimator):
     """Bayesian supervised dimensionality reduction for real targets.
 
     A Bayesian linear regression of several outputs that share the scale of their coefficients.
@@ -521,3 +536,7 @@ class BSDRRegressor(BaseBSDRRegressor, FullRankEstimator):
         **FullRankEstimator._parameter_constraints,
         "inference": [StrOptions({"conjugate", "nuts", "advi"}), None],
     }
+
+    def _moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+        mean, std = self._posterior.moments(X)
+        return mean, std

@@ -20,9 +20,9 @@ from sklearn.utils import gen_batches
 from bsdr_models.arrays import BoolArray, FloatArray, IntArray
 from bsdr_models.bsdr.kernels import Kernel, KernelMap, as_kernel
 from bsdr_models.bsdr.views import Views, lacking_views
-from bsdr_models.metric import Groups, Metric, MetricName, choose_weights
-from bsdr_models.numerics.dependence import effective_share
-from bsdr_models.numerics.folds import make_folds
+from bsdr_models.metric import ClassBasis, Metric, MetricName
+from bsdr_models.metric_weights import MetricWeights
+from bsdr_models.training import Training
 
 # Penalties of the regression of a view on others, relative to the largest singular value squared.
 _PENALTIES = np.logspace(-6.0, 2.0, 25)
@@ -196,77 +196,65 @@ class FeatureMap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapLearner:
-    """Whitened features of the training samples, and of those without a fold."""
+    """Whitened features of the training samples, and of those without a fold.
 
-    X: FloatArray  # scaled samples (N, D), NaN where they lack views
-    classes: IntArray | None  # (N,), or whether samples have labels, (N, T); None for real outputs
-    units: FloatArray
+    Folds are those of the first division of the samples, which may lack views (NaN).
+    """
+
+    training: Training
     kernel: str | Kernel
     views: tuple[tuple[str, IntArray], ...]  # names and features
-    fold: IntArray  # of each sample, (N,), -1 of those that are never held out
-    weights: tuple[FloatArray, ...]  # for each view, of its metrics without each fold, (1 + F, J)
-    groups: IntArray | None = None  # of the samples, (N,), which are held out together
-    share: float = 1.0  # effective number of samples over their number
+    # For each of several views, of its metrics; None of one view, which has those of the samples.
+    weights: tuple[MetricWeights, ...] | None
 
     @classmethod
     def of(
         cls,
-        X: FloatArray,
-        classes: IntArray | None = None,
+        training: Training,
         *,
-        units: FloatArray | None = None,
         metric: MetricName = "auto",
         kernel: str | Kernel = "linear",
         views: Views | None = None,
-        groups: IntArray | None = None,
     ) -> "MapLearner":
-        """With weights from all samples that have a view, and from those of all folds but one."""
-        named = tuple(views or [("", np.arange(X.shape[1]))])
-        units = np.ones(X.shape[1]) if units is None else units
+        """With weights of the metric of each view from the samples that have it."""
+        X = training.X
+        if views is None:
+            every = (("", np.arange(X.shape[1])),)
+            return cls(training=training, kernel=kernel, views=every, weights=None)
+        order = np.argsort(training.keys)
+        lacking = lacking_views(X, [columns for _, columns in views])
         weights = []
-        fold = np.full(len(X), -1)
-        if classes is not None or groups is not None:
-            fold = make_folds(X, classes, groups)
-        share = 1.0 if classes is None else effective_share(np.nan_to_num(X), classes, groups)
-        n_folds = int(fold.max(initial=-1)) + 1
-        lacking = lacking_views(X, [columns for _, columns in named])
-        for (_, columns), absent in zip(named, lacking.T, strict=True):
-            part = X[np.ix_(~absent, columns)]
-            known = None if classes is None else classes[~absent]
-            own = fold[~absent]
+        for (_, columns), absent in zip(views, lacking.T, strict=True):
+            own = order[~absent[order]]
             weights.append(
-                choose_weights(metric, part, known, units[columns], own, n_folds, share=share)
+                MetricWeights.choose(
+                    metric,
+                    X[np.ix_(own, columns)],
+                    None if training.classes is None else training.classes[own],
+                    training.units[columns],
+                    [training.divisions[0][own]],
+                    n_folds=training.n_folds,
+                    share=training.share,
+                )
             )
-        return cls(
-            X=X,
-            classes=classes,
-            units=units,
-            kernel=kernel,
-            views=named,
-            fold=fold,
-            weights=tuple(weights),
-            groups=groups,
-            share=share,
-        )
+        return cls(training=training, kernel=kernel, views=tuple(views), weights=tuple(weights))
 
     def learn(self, fold: int | None = None) -> FeatureMap:
         """The map learned from all samples, or from those that are not in a fold."""
+        training = self.training
+        X = training.X
         kernel = as_kernel(self.kernel)
-        row = 0 if fold is None else 1 + fold
-        train = np.ones(len(self.X), bool) if fold is None else self.fold != fold
+        n = len(X)
+        train = np.ones(n, bool) if fold is None else ~training.out((0, fold))
         names, all_columns = zip(*self.views, strict=True)
-        lacking = lacking_views(self.X, all_columns)
+        lacking = lacking_views(X, all_columns)
         maps: list[Metric | KernelMap] = []
-        for columns, absent, weights in zip(all_columns, lacking.T, self.weights, strict=True):
+        for view, (columns, absent) in enumerate(zip(all_columns, lacking.T, strict=True)):
             own = train & ~absent
             if not own.any():  # all samples of an instrument are in one fold
                 own = ~absent
-            part = self.X[np.ix_(own, columns)]
-            groups = Groups.one(len(part))
-            if self.classes is not None:
-                groups = Groups.of(self.classes[own], self.share)
-            units = self.units[columns]
-            metric = Metric.learn(part, groups, weights[row], units, centred=True)
+            part = X[np.ix_(own, columns)]
+            metric = self._metric(view, own, part, fold)
             linear = kernel.name == "linear"
             maps.append(metric if linear else KernelMap.learn(part, kernel, metric))
         learned = FeatureMap(
@@ -278,4 +266,37 @@ class MapLearner:
         )
         if learned.exclusive or len(maps) == 1:
             return learned
-        return replace(learned, training=learned.whiten(self.X[train]))
+        return replace(learned, training=learned.whiten(X[train]))
+
+    def _metric(self, view: int, own: BoolArray, part: FloatArray, fold: int | None) -> Metric:
+        """Metric of a view, from samples ``own`` (N,) and their features (M, D)."""
+        training = self.training
+        if self.weights is None:
+            return training.metric(None if fold is None else (0, fold))
+        weights = self.weights[view]
+        row = weights.every if fold is None else weights.without[0][fold]
+        classes = ClassBasis.one(len(part))
+        if training.classes is not None:
+            classes = ClassBasis.of(training.classes[own], training.share)
+        columns = self.views[view][1]
+        return Metric.learn(part, classes, row, training.units[columns], centred=True)
+
+
+def learn_map(
+    X: FloatArray,
+    classes: IntArray | None = None,
+    *,
+    metric: MetricName = "auto",
+    kernel: str | Kernel = "linear",
+    views: Views | None = None,
+) -> FeatureMap:
+    """The map of samples (N, D) alone, for declared models."""
+    training = Training.of(
+        X,
+        classes,
+        0 if classes is None else int(classes.max()) + 1,
+        np.ones(X.shape[1]),
+        metric=metric,
+        rng=np.random.default_rng(0),
+    )
+    return MapLearner.of(training, metric=metric, kernel=kernel, views=views).learn()

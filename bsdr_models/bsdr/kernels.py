@@ -14,7 +14,7 @@ from scipy.linalg import lstsq
 
 from bsdr_models.arrays import FloatArray
 from bsdr_models.metric import Metric
-from bsdr_models.numerics.folds import sample_keys
+from bsdr_models.numerics.folds import random_keys
 from bsdr_models.options import POSITIVE, Options, StrOptions
 
 # Names of kernels of features.
@@ -136,7 +136,9 @@ class KernelMap:
         X = _in_metric(X, metric)
         index = np.arange(len(X))
         if len(X) > MOST_EXACT:  # as if drawn at random, but the same in any order of the samples
-            index = np.sort(np.argsort(sample_keys(X), kind="stable")[:N_LANDMARKS])
+            index = np.sort(
+                np.argsort(random_keys(X, None, np.random.default_rng(0)))[:N_LANDMARKS]
+            )
         landmarks = X[index]
         inner = kernel.matrix(landmarks, landmarks)
         value, vector = np.linalg.eigh(0.5 * (inner + inner.T))

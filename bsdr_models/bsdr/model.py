@@ -23,7 +23,7 @@ from pytensor.tensor.special import logsumexp
 
 from bsdr_models import dims
 from bsdr_models.arrays import DeclaredTarget, FloatArray, SamplesLike, TargetLike
-from bsdr_models.bsdr.feature_map import FeatureMap, MapLearner
+from bsdr_models.bsdr.feature_map import FeatureMap, learn_map
 from bsdr_models.bsdr.kernels import Kernel
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import make_contrasts
@@ -124,13 +124,12 @@ def build_model(
     numbers, own = read_priors(priors, HierarchicalPriors())
     X, features = check_features(X, y, 1)
     named = read_views(views, features)
-    learner = MapLearner.of(X, metric="identity", kernel=kernel, views=named)
     return declare_hierarchical(
         X,
         y,
         numbers,
         target,
-        learner.learn(),
+        learn_map(X, metric="identity", kernel=kernel, views=named),
         features,
         n_components=n_components,
         own=own,
@@ -237,7 +236,7 @@ def metric_projection(offset: Tensor, X: FloatArray, y: TargetLike | None = None
     (178, 2)
     """
     classes = None if y is None else encode_classes(y)[0]
-    metric = MapLearner.of(X, classes).learn().metric
+    metric = learn_map(X, classes).metric
     assert metric is not None
     return _root(metric, offset)
 

@@ -8,7 +8,8 @@ logarithm is therefore divided by a temperature T (temperature scaling [1]_),
     p_T(k \mid x) = (1 - \epsilon) \frac{p(k \mid x)^{1/T}}{\sum_j p(j \mid x)^{1/T}}
     + \frac{\epsilon}{K} .
 
-T = 1 is the posterior predictive. The temperature affects predictions only, not the posterior.
+T = 1 is the posterior predictive. Temperature and class frequencies (:mod:`bsdr_models.calibration`)
+affect predictions only, not the posterior.
 
 References
 ----------
@@ -19,6 +20,7 @@ References
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
+from functools import partial
 
 import numpy as np
 from scipy.special import log_ndtr, logsumexp
@@ -27,8 +29,11 @@ from sklearn.utils import gen_batches
 from bsdr_models.arrays import FloatArray, IntArray, Target
 from bsdr_models.bsdr import probit_choice
 from bsdr_models.bsdr.feature_map import FeatureMap
+from bsdr_models.calibration import Calibration, Link
 from bsdr_models.numerics.relevance import LatentCoordinates
 
+# The posterior predictive as it is.
+PREDICTIVE = Calibration()
 # Linear predictors held in memory at once.
 _BLOCK = 1 << 21
 # Most samples of a block.
@@ -220,11 +225,11 @@ def _fit_affine(full: FloatArray, target: FloatArray) -> FloatArray:
 def log_probabilities(eta: FloatArray, target: Target, lapse: float) -> FloatArray:
     """Log of the mean over draws of class probabilities, from eta (S, M, K): (M, K).
 
-    Of label sets both outcomes of each label, (M, K, 2), the first that it is 1.
+    Of label sets those of both values of each label, (M, K, 2).
     """
     if target == "multiclass":
         return np.log(probit_choice.probabilities(eta, lapse).mean(axis=0))
-    both = np.stack([log_ndtr(eta), log_ndtr(-eta)], axis=-1)
+    both = np.stack([log_ndtr(-eta), log_ndtr(eta)], axis=-1)
     both = np.logaddexp(math.log1p(-lapse) + both, math.log(lapse / 2.0))
     return np.asarray(logsumexp(both, axis=0) - math.log(len(eta)))
 
@@ -239,16 +244,21 @@ def temper(log_p: FloatArray, temperature: float, lapse: float) -> FloatArray:
 
 
 def class_log_probabilities(
-    eta: FloatArray, target: Target, lapse: float, temperature: float = 1.0
+    eta: FloatArray, target: Target, lapse: float, calibration: Calibration = PREDICTIVE
 ) -> FloatArray:
-    """Log probabilities of classes, or of each label being 1, at a temperature, (M, K).
+    """Calibrated log probabilities of classes, or of each label being 1, (M, K).
 
     From linear predictors by draw, (S, M, K).
     """
-    log_p = temper(log_probabilities(eta, target, lapse), temperature, lapse)
+    log_p = calibration.apply(log_probabilities(eta, target, lapse), link_of(lapse))
     if target == "multiclass":
         return log_p - np.logaddexp.reduce(log_p, axis=1, keepdims=True)
-    return np.minimum(log_p[..., 0], 0.0)
+    return np.minimum(log_p[..., 1], 0.0)
+
+
+def link_of(lapse: float) -> Link:
+    """Log probabilities (..., K) at a temperature, from those at one."""
+    return partial(temper, lapse=lapse)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,7 +268,7 @@ class Posterior:
     feature_map: FeatureMap
     draws: Parameters
     coordinates: Coordinates
-    temperature: float  # of class probabilities
+    calibration: Calibration  # of class probabilities
     target: Target
     lapse: float
     n_components: int
@@ -268,7 +278,7 @@ class Posterior:
         axes = self.coordinates.axes[:, : self.n_components]
         return (self.feature_map.effects @ (self.coordinates.coefficients @ axes)).T
 
-    def mean_effects(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def effects(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Effects of scaled features (D, K) and intercept (K,), means over draws.
 
         Those of labels are of one size over the training samples X (N, D), as in `Coordinates`.
@@ -310,7 +320,7 @@ class Posterior:
         """
         out = np.empty((len(X), self.draws.bias.shape[1]))
         for part, _, latent in self._latent(X, outside=False):
-            out[part] = self._tempered(latent @ self.draws.weights + self.draws.bias[:, None])
+            out[part] = self._calibrated(latent @ self.draws.weights + self.draws.bias[:, None])
         return out
 
     def log_probabilities_at(self, latent: FloatArray) -> FloatArray:
@@ -325,12 +335,12 @@ class Posterior:
         weights = aligned.weights[:, : self.n_components]
         out = np.empty((len(latent), aligned.bias.shape[1]))
         for part in gen_batches(len(latent), self._block):
-            out[part] = self._tempered(latent[part] @ weights + aligned.bias[:, None])
+            out[part] = self._calibrated(latent[part] @ weights + aligned.bias[:, None])
         return out
 
-    def _tempered(self, eta: FloatArray) -> FloatArray:
-        """Normalised log probabilities at the temperature from eta (S, M, K), (M, K)."""
-        return class_log_probabilities(eta, self.target, self.lapse, self.temperature)
+    def _calibrated(self, eta: FloatArray) -> FloatArray:
+        """Normalised log probabilities from eta (S, M, K), (M, K)."""
+        return class_log_probabilities(eta, self.target, self.lapse, self.calibration)
 
     def moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and standard deviation of real outputs, (M, K) each."""

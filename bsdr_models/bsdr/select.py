@@ -1,9 +1,8 @@
-r"""Choices by held-out samples: the kernel, and the temperature of class probabilities.
+"""Kernel and calibration of class probabilities, by samples that are held out.
 
-The temperature (:mod:`bsdr_models.bsdr.posterior`) maximises the log score of held-out samples,
-penalised by a normal prior of :math:`\log T`. Kernels are compared by the same score, of fits that
-are cheaper: the mode given a fixed scale of the projection. Each fold learns its whitened features
-without the held-out samples, whose labels the metric would otherwise know.
+Kernels are compared by the same score as probabilities, of fits that are cheaper: the mode given a
+fixed scale of the projection. Each fold learns its whitened features without the held-out samples,
+whose labels the metric would otherwise know.
 """
 
 import math
@@ -11,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-from scipy.optimize import minimize, minimize_scalar
+from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 from bsdr_models.arrays import FloatArray, IntArray
@@ -19,10 +18,11 @@ from bsdr_models.bsdr.conjugate import fit_conjugate
 from bsdr_models.bsdr.feature_map import FeatureMap, MapLearner
 from bsdr_models.bsdr.hmc import Sampled, continue_on
 from bsdr_models.bsdr.kernels import Kernel
-from bsdr_models.bsdr.posterior import log_probabilities, temper
+from bsdr_models.bsdr.posterior import link_of, log_probabilities
 from bsdr_models.bsdr.problem import Problem, regression_log_likelihood
+from bsdr_models.calibration import Judged, TemperaturePrior, judge
 from bsdr_models.inference.parallel import run_in_threads
-from bsdr_models.metrics import HeldOutScore, lack_of_signal
+from bsdr_models.training import Training
 
 # Widths of ``"matern"`` that ``kernel="auto"`` compares.
 WIDTHS = (1.0, 2.0, 4.0)
@@ -30,12 +30,8 @@ WIDTHS = (1.0, 2.0, 4.0)
 _N_WARM_UP = 6
 # Trajectories of each fold that are its draws.
 _N_KEPT = 12
-# Mean and standard deviation of the prior of log T, from the best temperatures of new samples of
-# nine data sets.
-_LOG_T = -0.5
-_LOG_T_WIDTH = 0.4
-# Range of T.
-_RANGE = (0.1, 20.0)
+# Prior of log T, from the best temperatures of new samples of nine data sets.
+LOG_T = TemperaturePrior(mean=-0.5, sd=0.4)
 # Gain over the linear kernel, in nats per sample, that another kernel needs.
 _LEAST_GAIN = 0.01
 # Standard errors of the gain that it must exceed.
@@ -53,49 +49,30 @@ _CURVATURE = 0.05
 type Build = Callable[[FeatureMap, IntArray], Problem]
 
 
-def fit_temperature(log_p: FloatArray, y: IntArray, lapse: float, *, signal: bool = True) -> float:
-    """Temperature from log probabilities (..., K) of held-out samples and their outcomes (...).
-
-    Without a signal it is at least one, and has no prior.
-    """
-    log_p = log_p.reshape(-1, log_p.shape[-1])
-    y = y.ravel()
-
-    def loss(log_t: float) -> float:
-        score = temper(log_p, math.exp(log_t), lapse)[np.arange(len(y)), y].sum()
-        penalty = 0.5 * ((log_t - _LOG_T) / _LOG_T_WIDTH) ** 2 if signal else 0.0
-        return penalty - float(score)
-
-    bounds = math.log(_RANGE[0]) if signal else 0.0, math.log(_RANGE[1])
-    return math.exp(minimize_scalar(loss, bounds=bounds, method="bounded").x)
-
-
-def choose_temperature(
+def judge_folds(
     problem: Problem,
     sampled: Sampled,
     learner: MapLearner,
     build: Build,
     *,
     rng: np.random.Generator,
-) -> tuple[float, HeldOutScore, FloatArray | None]:
-    """Temperature by folds of the samples, and predictions of each at that of all other folds.
+) -> Judged | None:
+    """Calibration by the folds of one division; None if no sample can be held out.
 
-    The predictions are their score, and log probabilities of the classes, or of each label that it
-    is 1, (N, K); NaN of samples that were not held out, and None if none was. The temperature is
-    then 1, and at least 1 without a signal. The chains of each fold start from the last states of
-    those of all samples, in the whitened features of the fold, and forget the held-out labels
-    within a few trajectories. As of new samples, directions that no other sample has are left out.
+    The chains of each fold start from the last states of those of all samples, in the whitened
+    features of the fold, and forget the held-out labels within a few trajectories. As of new
+    samples, directions that no other sample has are left out.
     """
-    folds = learner.fold
-    if folds.max() < 1:
-        return 1.0, HeldOutScore(), None
+    training = learner.training
+    if training.n_folds < 2:
+        return None
     lapse = problem.priors.lapse
-    shape = len(folds), problem.n_labels
+    shape = len(training.keys), problem.n_labels
     log_p = np.full(shape if problem.target == "multiclass" else (*shape, 2), np.nan)
-    streams = rng.spawn(int(folds.max()) + 1)
+    streams = rng.spawn(training.n_folds)
 
     def predict(fold: int) -> None:
-        out = folds == fold
+        out = training.out((0, fold))
         train, held_out = _split(learner, build, fold)
         theta = continue_on(
             problem.select(~out),
@@ -107,45 +84,28 @@ def choose_temperature(
         )
         log_p[out] = log_probabilities(held_out.linear_predictor(theta), problem.target, lapse)
 
-    run_in_threads(predict, range(len(streams)))
-    index = _outcomes(problem)
-    known = folds >= 0
-    groups = None if learner.groups is None else learner.groups[known]
-    for signal in (True, False):
-        tempered = _temper_folds(log_p[known], index[known], folds[known], lapse, signal=signal)
-        each = np.take_along_axis(tempered, index[known][..., None], axis=-1)[..., 0]
-        score = HeldOutScore.of(each, problem.y[known], groups=groups)
-        if lack_of_signal(score.attrs()) is None:
-            break
-    temperature = fit_temperature(log_p[known], index[known], lapse, signal=signal)
-    log_p[known] = tempered
-    if problem.target != "multiclass":
-        log_p = log_p[..., 0]
-    return temperature, score, log_p
+    run_in_threads(predict, range(training.n_folds))
+    return _judge(log_p, problem, training)
+
+
+def _judge(log_p: FloatArray, problem: Problem, training: Training) -> Judged:
+    """Calibration by held-out log probabilities (N, K), or (N, T, 2)."""
+    return judge(
+        [log_p],
+        problem.y.astype(np.int64),
+        training.divisions[:1],
+        link_of(problem.priors.lapse),
+        LOG_T,
+        groups=training.groups,
+        share=training.share,
+    )
 
 
 def _split(learner: MapLearner, build: Build, fold: int) -> tuple[Problem, Problem]:
     """Problems of the samples that are not in a fold, and of those in it, by the same features."""
     feature_map = learner.learn(fold)
-    out = learner.fold == fold
+    out = learner.training.out((0, fold))
     return build(feature_map, np.flatnonzero(~out)), build(feature_map, np.flatnonzero(out))
-
-
-def _outcomes(problem: Problem) -> IntArray:
-    """Classes (M,), or for each label (M, T) 0 if it is 1 and 1 otherwise."""
-    return problem.y if problem.target == "multiclass" else 1 - problem.y.astype(np.int64)
-
-
-def _temper_folds(
-    log_p: FloatArray, index: IntArray, folds: IntArray, lapse: float, *, signal: bool = True
-) -> FloatArray:
-    """Log probabilities of each fold at the temperature of the others."""
-    tempered = np.empty_like(log_p)
-    for fold in np.unique(folds):
-        own = folds == fold
-        temperature = fit_temperature(log_p[~own], index[~own], lapse, signal=signal)
-        tempered[own] = temper(log_p[own], temperature, lapse)
-    return tempered
 
 
 def choose_kernel(learner: MapLearner, build: Build) -> MapLearner:
@@ -157,7 +117,7 @@ def choose_kernel(learner: MapLearner, build: Build) -> MapLearner:
         return learner
     kernels = [Kernel("linear"), *(Kernel("matern", width) for width in WIDTHS)]
     learners = [replace(learner, kernel=kernel) for kernel in kernels]
-    score = _score_outputs if learner.classes is None else score_kernel
+    score = _score_outputs if learner.training.classes is None else score_kernel
     scores = np.stack([score(each, build) for each in learners])
     best = 1 + int(np.argmax(scores[1:].mean(axis=1)))
     gain = scores[best] - scores[0]
@@ -168,33 +128,34 @@ def choose_kernel(learner: MapLearner, build: Build) -> MapLearner:
 
 def score_kernel(learner: MapLearner, build: Build) -> FloatArray:
     """Log scores of M held-out samples at the mode given the rest, means over labels, (M,)."""
-    log_p = []
-    y = []
-    n_known = 0
-    for fold in range(int(learner.fold.max()) + 1):
-        problem, held_out = _split(learner, build, fold)
+    training = learner.training
+    found: FloatArray | None = None
+    fold = np.full(len(training.keys), -1)
+    for number in range(training.n_folds):
+        problem, held_out = _split(learner, build, number)
         mode = find_mode(problem, math.log(problem.priors.scale))
         eta = held_out.linear_predictor(mode[None])
-        log_p.append(log_probabilities(eta, problem.target, problem.priors.lapse))
-        y.append(_outcomes(held_out))
-        n_known += len(held_out.y)
-        if n_known >= _N_COMPARED:
+        own = log_probabilities(eta, problem.target, problem.priors.lapse)
+        if found is None:
+            found = np.full((len(fold), *own.shape[1:]), np.nan)
+        out = training.out((0, number))
+        found[out] = own
+        fold[out] = number
+        if np.count_nonzero(fold >= 0) >= _N_COMPARED:
             break
-    if len(y) < 2:
-        return np.zeros(len(learner.fold))
-    folds = np.repeat(np.arange(len(y)), [len(own) for own in y])
-    index = np.concatenate(y)
-    tempered = _temper_folds(np.concatenate(log_p), index, folds, problem.priors.lapse)
-    each = np.take_along_axis(tempered, index[..., None], axis=-1)
-    return np.asarray(each.reshape(len(each), -1).mean(axis=1))
+    if found is None:
+        return np.zeros(len(fold))
+    assert training.classes is not None
+    judged = judge([found], training.classes, [fold], link_of(problem.priors.lapse), LOG_T)
+    return judged.each[fold >= 0]
 
 
 def _score_outputs(learner: MapLearner, build: Build) -> FloatArray:
     """Log densities (N,) of real outputs that are left out one by one, or by groups."""
     rng = np.random.default_rng(0)
-    if learner.groups is not None:
+    if learner.training.groups is not None:
         return score_folds(learner, build, rng)[0]
-    problem = build(learner.learn(), np.arange(len(learner.X)))
+    problem = build(learner.learn(), np.arange(len(learner.training.keys)))
     return fit_conjugate(problem, n_draws=1, rng=rng).log_score
 
 
@@ -202,8 +163,9 @@ def score_folds(
     learner: MapLearner, build: Build, rng: np.random.Generator
 ) -> tuple[FloatArray, FloatArray]:
     """Log densities (N,) of real outputs that are held out by folds, and those without features."""
-    score, empty = np.full((2, len(learner.fold)), np.nan)
-    for fold in range(int(learner.fold.max()) + 1):
+    training = learner.training
+    score, empty = np.full((2, len(training.keys)), np.nan)
+    for fold in range(training.n_folds):
         train, new = _split(learner, build, fold)
         for values, size in ((score, 1.0), (empty, 0.0)):
             given = replace(train, X=size * train.X)
@@ -211,7 +173,7 @@ def score_folds(
             assert draws.noise_scale is not None
             eta = draws.linear_predictor(size * new.X)
             each = regression_log_likelihood(eta, new.y, draws.noise_scale)
-            values[learner.fold == fold] = logsumexp(each, axis=0) - math.log(_N_DRAWS)
+            values[training.out((0, fold))] = logsumexp(each, axis=0) - math.log(_N_DRAWS)
     return score, empty
 
 

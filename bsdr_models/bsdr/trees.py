@@ -1,7 +1,8 @@
 """Fits of BSDR at full rank as ``xarray.DataTree``, and what all fits of BSDR have in common."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any, Self
 
 import numpy as np
 import xarray as xr
@@ -35,6 +36,13 @@ class Context(datatree.Context):
 
     targets: np.ndarray  # as in :class:`bsdr_models.bsdr.paper.mean_field.Data`
     views: list[tuple[str, IntArray]] | None = None  # names and features
+
+    @classmethod
+    def of(cls, context: datatree.Context, targets: np.ndarray, **more: Any) -> Self:
+        """With the targets, and further fields."""
+        given = {each.name: getattr(context, each.name) for each in fields(datatree.Context)}
+        on = targets.astype(bool) if context.target == "multilabel" else targets
+        return cls(**given, targets=on, **more)
 
     @property
     def modelled(self) -> np.ndarray:

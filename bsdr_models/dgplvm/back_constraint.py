@@ -110,6 +110,11 @@ class MappingPrior:
         left = 1.0 + self.mean_variance + self.noise - (half**2).sum(axis=0)
         return np.maximum(left, self.noise)
 
+    def leave_out(self, values: FloatArray) -> FloatArray:
+        """Values (N, R) of each sample, predicted from those of the others."""
+        residual = self.solve(values - self.mean_weights @ values)
+        return values - residual / np.diagonal(self.inverse)[:, None]
+
     def left_out_variance(self) -> FloatArray:
         """Predictive variance of each training sample given the others, (N,)."""
         return np.maximum(1.0 / np.diagonal(self.inverse), self.noise)
@@ -125,8 +130,7 @@ class MappingPrior:
 
         At the indicators themselves the gradient of the criterion is zero.
         """
-        residual = self.solve(latent - self.mean_weights @ latent)
-        return latent - 0.5 * residual / np.diagonal(self.inverse)[:, None]
+        return 0.5 * (latent + self.leave_out(latent))
 
 
 def make_mapping(

@@ -2,25 +2,22 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from bsdr_models.arrays import FloatArray
-from bsdr_models.dgplvm.back_constraint import MappingEmbedder
+from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.calibration import TemperaturePrior, judge
+from bsdr_models.dgplvm.back_constraint import MappingEmbedder, make_mapping
 from bsdr_models.dgplvm.decoder import Decoder
-from bsdr_models.dgplvm.gp_classifier import fit_gp_classifier
-from bsdr_models.dgplvm.leave_one_out import (
-    enforce_centroid_order,
-    leave_folds_out,
-    leave_one_out,
-    mapping_scale,
-)
+from bsdr_models.dgplvm.gp_classifier import Kernel, damp_log_odds, fit_gp_classifier, link
+from bsdr_models.dgplvm.left_out import LeftOut, enforce_centroid_order, make_single_parts
 from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.map_search import Mode, collapse, fit_map
 from bsdr_models.dgplvm.objective import WellPosedObjective
-from bsdr_models.dgplvm.posterior import Draw, Posterior, log_mean, mixture
-from bsdr_models.dgplvm.priors import KERNEL
+from bsdr_models.dgplvm.posterior import Draw, Posterior, mixture
+from bsdr_models.dgplvm.priors import KERNEL, MAP_MEAN_VARIANCE
 from bsdr_models.dgplvm.problem import Problem
 from bsdr_models.dgplvm.sampling import check_declared, sample, stack_chains
 from bsdr_models.dgplvm.settings import Inference
@@ -31,6 +28,8 @@ from bsdr_models.metrics import HeldOutScore
 from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.numerics.relevance import LatentCoordinates
 
+# Prior of log T, from the best temperatures of new samples.
+LOG_T = TemperaturePrior(mean=0.0, sd=0.5)
 # Warning of a classifier whose expectation propagation oscillates.
 NOT_CLASSIFIED = (
     "the Gaussian process classifier has not converged, and class probabilities may be wrong: "
@@ -99,8 +98,7 @@ def fit_mode(problem: Problem, rng: np.random.Generator, *, progressbar: bool = 
     log_kernel = mode.log_parameters[:3]
     objective = mode.objective
     decoder = make_decoder(mode.latent, problem.features, log_kernel, objective.gram)
-    draw, left_out = posterior_by_mapping(mode, mode.latent, problem)
-    posterior = Posterior(draws=(draw,))
+    found = fit_classifiers(mode, mode.latent, problem)
     messages: list[str | None] = []
     # Classes of a single sample have no scatter, whatever the weight.
     if np.isfinite(problem.priors.weight) and len(problem.known) > problem.n_labels:
@@ -111,92 +109,108 @@ def fit_mode(problem: Problem, rng: np.random.Generator, *, progressbar: bool = 
     )
     if problem.dynamics is None:
         variables["latent_raw"] = objective.mapping.raw(mode.latent)
+    posterior, held_out = calibrate(found.draws, found.log_odds, found.folds, problem)
     return make_result(
         mode,
         posterior,
         problem,
         latent=mode.latent,
-        left_out=left_out,
+        left_out=found.coordinates,
         variables=variables | {"criterion": mode.terms.criterion},
         decoder=decoder,
         messages=messages,
-        **predict_left_out(posterior, problem),
+        **held_out,
     )
 
 
-def posterior_by_mapping(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Classified:
+    """Classifiers of latent coordinates, one for each division, and what they say of left-out ones.
+
+    ``log_odds`` (N, P) and ``folds`` (N,) are those of each division; ``coordinates`` are means
+    over the divisions.
+    """
+
+    draws: list[Draw]
+    log_odds: list[FloatArray]
+    folds: list[IntArray]
+    coordinates: LatentCoordinates
+
+
+def fit_classifiers(
     mode: Mode[WellPosedObjective],
     latent: FloatArray,
     problem: Problem,
     *,
-    kernel_parameters: FloatArray | None = None,
-) -> tuple[Draw, LatentCoordinates]:
-    """Embedder and classifier of latent coordinates (N, R), and these coordinates left out."""
-    prior = mode.objective.mapping
+    kernel: Kernel | None = None,
+    n_divisions: int | None = None,
+) -> Classified:
+    """Embedder and classifiers of latent coordinates (N, R), of all divisions or the first ones."""
+    training = problem.training
+    assert training is not None
     y_index = problem.y_index
-    single = leave_one_out(prior, latent, y_index, mode.tuples, mode.folds)
-    left_out = single
-    if problem.groups is not None:
-        folds = mode.group_folds
-        left_out = leave_folds_out(
-            single.latent, single.variance, latent, y_index, folds, problem.groups
-        )
-    scale = mapping_scale(left_out, latent, y_index)
-    ordered = enforce_centroid_order(single, latent, y_index)
-    classifier = fit_gp_classifier(
-        ordered,
-        y_index,
-        kernel_parameters=kernel_parameters,
-        relative_variance=left_out.relative_variance,
-        fold=problem.group_fold,
-        held_out=left_out.latent,
-        share=problem.share,
-        predictive=left_out.predictive,
+    prior = mode.objective.mapping
+    make = partial(
+        make_mapping,
+        width=mode.settings["map_width"],
+        noise=mode.settings["map_noise"],
+        mean_variance=MAP_MEAN_VARIANCE,
     )
-    if ordered is not single.latent:
-        # The shift of `enforce_centroid_order` moves samples towards their own classes, as if they
-        # could be predicted: leave-one-out predictions are without it.
-        log_p = classifier.log_probabilities(left_out.latent, left_out.relative_variance)
-        classifier = replace(classifier, left_out=log_p)
-    in_fold = problem.in_fold
-    if problem.group_fold is not None:
-        in_fold |= problem.group_fold >= 0
-    variance = prior.left_out_variance()
-    variance[in_fold] = left_out.variance[in_fold]
+    of_parts = partial(LeftOut.of, prior, latent, y_index, make=make)
+    divisions = list(training.divisions)[:n_divisions]
+    judged = [of_parts(parts) for parts in mode.parts[:n_divisions]]
+    singly = [] if training.given is None else make_single_parts(training)
+    scale = float(np.mean([own.scale(latent, y_index) for own in judged]))
+    variance = np.mean([own.variance for own in judged], axis=0)
     embedder = MappingEmbedder(
         prior=prior,
         mean=prior.mean_weights @ latent,
         weights=prior.weights(latent),
         scale=scale,
-        typical_variance=left_out.typical_variance,
-        left_out_variance=variance,
+        typical_variance=float(np.mean([own.typical_variance for own in judged])),
+        left_out_variance=np.where(variance > 0.0, variance, prior.left_out_variance()),
     )
-    cov = scale * left_out.variance[:, None, None] * np.eye(latent.shape[1])
-    coordinates = LatentCoordinates(mean=left_out.latent, cov=cov)
-    return Draw(embedder=embedder, classifier=classifier), coordinates
+    draws = []
+    log_odds = []
+    for fold, left_out in zip(divisions, judged, strict=True):
+        fitted = left_out if training.given is None else of_parts(singly)
+        functions, odds = fit_gp_classifier(
+            enforce_centroid_order(fitted.latent, latent, y_index),
+            y_index,
+            kernel=kernel,
+            fold=None if training.groups is None else fold,
+            held_out=left_out.latent,
+        )
+        kernel = functions.kernel
+        draws.append(Draw(embedder=embedder, functions=functions))
+        log_odds.append(damp_log_odds(odds, left_out.relative_variance))
+    mean = np.mean([own.latent for own in judged], axis=0)
+    cov = scale * variance[:, None, None] * np.eye(latent.shape[1])
+    return Classified(
+        draws=draws,
+        log_odds=log_odds,
+        folds=divisions,
+        coordinates=LatentCoordinates(mean=mean, cov=cov),
+    )
 
 
-def predict_left_out(posterior: Posterior, problem: Problem) -> dict[str, Any]:
-    """Left-out log probabilities (N, K) and their score, as fields of a result.
-
-    NaN are samples that are never left out: the only ones, or whole groups, of a class.
-    """
-    draws = posterior.draws
-    y_index = problem.y_index
-    groups = problem.groups
-    group_fold = problem.group_fold
-    log_p = log_mean((draw.classifier.left_out for draw in draws), len(draws))
-    labelled = problem.known
-    if group_fold is None:
-        never = np.bincount(y_index[labelled])[y_index[labelled]] == 1
-    else:
-        never = group_fold[labelled] < 0
-    log_p[labelled[never]] = np.nan
-    known = labelled[~never]
-    of_samples = None if groups is None else groups[known]
-    truth = y_index[known]
-    score = HeldOutScore.of(log_p[known, truth], truth, groups=of_samples)
-    return {"held_out": score, "held_out_log_proba": log_p}
+def calibrate(
+    draws: Sequence[Draw],
+    log_odds: Sequence[FloatArray],
+    folds: Sequence[IntArray],
+    problem: Problem,
+) -> tuple[Posterior, dict[str, Any]]:
+    """Posterior of draws, and fields of a result, by left-out log odds (N, P) or (N, S, P)."""
+    training = problem.training
+    assert training is not None
+    if not any((fold >= 0).any() for fold in folds):  # every class has one sample only
+        return Posterior(draws=tuple(draws)), {"held_out": HeldOutScore()}
+    values = [own if own.ndim == 3 else own[:, None] for own in log_odds]
+    judged = judge(
+        values, problem.y_index, folds, link, LOG_T, groups=training.groups, share=training.share
+    )
+    posterior = Posterior(draws=tuple(draws), calibration=judged.calibration)
+    return posterior, judged.of_result(slice(None), len(problem.X))
 
 
 def make_decoder(
@@ -241,7 +255,7 @@ def fit_draws(
         raise KeyboardInterrupt
     sampled = sample(engine, problem, mode, schedule, rng)
     latents = stack_chains(sampled.draws["latent"])
-    posterior, left_out = draws_posterior(latents, mode, problem)
+    posterior, left_out, held_out = draws_posterior(latents, mode, problem)
     mean = latents.mean(axis=0)
     typical = int(((latents - mean) ** 2).sum(axis=(1, 2)).argmin())
     log_kernel = np.log([stack_chains(sampled.draws[name])[typical] for name in KERNEL])
@@ -257,20 +271,22 @@ def fit_draws(
         sampled=sampled,
         converged=False,
         interrupted=sampled.interrupted,
-        **predict_left_out(posterior, problem),
+        **held_out,
     )
 
 
 def draws_posterior(
     latents: FloatArray, mode: Mode[WellPosedObjective], problem: Problem
-) -> tuple[Posterior, LatentCoordinates]:
+) -> tuple[Posterior, LatentCoordinates, dict[str, Any]]:
     """Embedder and classifier for each of some draws of the latent coordinates, (S, N, R)."""
     # Optimising the kernel parameters for each draw changes the average by less than 0.01.
-    at_mode, _ = posterior_by_mapping(mode, mode.latent, problem)
-    parameters = at_mode.classifier.functions.kernel.log_values
-    parts = [
-        posterior_by_mapping(mode, latents[i], problem, kernel_parameters=parameters)
+    at_mode = fit_classifiers(mode, mode.latent, problem, n_divisions=1)
+    kernel = at_mode.draws[0].functions.kernel
+    found = [
+        fit_classifiers(mode, latents[i], problem, kernel=kernel, n_divisions=1)
         for i in evenly_spaced(len(latents), N_DRAWS)
     ]
-    posterior = Posterior(draws=tuple(draw for draw, _ in parts))
-    return posterior, mixture([coordinates for _, coordinates in parts])
+    log_odds = np.stack([own.log_odds[0] for own in found], axis=1)
+    draws = [own.draws[0] for own in found]
+    posterior, held_out = calibrate(draws, [log_odds], at_mode.folds, problem)
+    return posterior, mixture([own.coordinates for own in found]), held_out

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from bsdr_models.arrays import FloatArray, IntArray, SamplesLike
+from bsdr_models.arrays import FloatArray, SamplesLike
 from bsdr_models.dgplvm import settings
 from bsdr_models.dgplvm.back_constraint import MappingEmbedder
 from bsdr_models.dgplvm.base import BaseDGPLVM
 from bsdr_models.dgplvm.engines import FitResult, fit_problem
-from bsdr_models.dgplvm.fold_metric import FoldMetric, in_metric
+from bsdr_models.dgplvm.left_out import in_metric
 from bsdr_models.dgplvm.priors import Priors
 from bsdr_models.dgplvm.problem import Problem
 from bsdr_models.dgplvm.sampling import declare_model
@@ -20,6 +20,7 @@ from bsdr_models.metric import MetricName
 from bsdr_models.numerics.scaling import largest_scaled
 from bsdr_models.options import COUNT, Sampling, StrOptions
 from bsdr_models.rng import RandomState
+from bsdr_models.training import Training
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -183,13 +184,14 @@ class DGPLVMClassifier(BaseDGPLVM):
     def _model_options(self) -> tuple[Priors, Mapping]:
         return self._option("priors"), self._option("mapping")
 
-    def _in_metric(
-        self, X: FloatArray, index: IntArray, groups: IntArray | None
-    ) -> tuple[FloatArray, FoldMetric]:
-        metric = FoldMetric.of(self.metric, X, index, self._scaler.units, groups)
-        self._metric = metric.learn()
+    @property
+    def _metric_name(self) -> MetricName:
+        return self.metric
+
+    def _in_metric(self, training: Training) -> FloatArray:
+        self._metric = training.metric()
         self.metric_weights_ = self._metric.shares
-        return in_metric(self._metric, X), metric
+        return in_metric(self._metric, training.X)
 
     def _prepare(self, X: FloatArray, *, bounded: bool = True) -> FloatArray:
         if bounded:
@@ -197,7 +199,7 @@ class DGPLVMClassifier(BaseDGPLVM):
             X = np.clip(X, -largest, largest)
         return in_metric(self._metric, X)
 
-    def _learn(self, problem: Problem, rng: np.random.Generator) -> FitResult:
+    def _run(self, problem: Problem, rng: np.random.Generator) -> FitResult:
         return fit_problem(problem, self.inference, self._schedule(), rng=rng)
 
     def _selected_params(self) -> dict[str, object]:

@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.linalg import lapack, solve_triangular
 from scipy.optimize import minimize
-from scipy.special import log_ndtr, log_softmax
+from scipy.special import log_ndtr, log_softmax, logsumexp
 
 from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.criteria import class_centroids
@@ -37,7 +37,6 @@ from bsdr_models.dgplvm.priors import CLASSIFIER_PRIORS
 from bsdr_models.dgplvm.probit import EP, Approximation, Sites, row_squares
 from bsdr_models.numerics.folds import evenly_spaced, stratified_subset
 from bsdr_models.numerics.kernels import rbf, squared_distances
-from bsdr_models.numerics.temperature import fit_temperature
 
 # Variance independent between samples; it keeps kernel matrices positive definite.
 NUGGET = 1e-6
@@ -172,105 +171,60 @@ def add_residual_noise(features: FloatArray, diagonal: FloatArray) -> FloatArray
     return features / np.sqrt(1.0 + left)[:, None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GPClassifier:
-    """Latent functions of P one-against-rest problems, and class probabilities from them.
+def link(log_odds: FloatArray, temperature: float) -> FloatArray:
+    r"""Log probabilities (..., K) from log odds (..., S, P): means over S classifiers.
 
-    P is the number of classes, or 1 for two of them (positive for the second). ``temperature`` is
-    the divisor of the log odds, fitted to leave-one-out log odds; without a signal it is infinite
-    and ``log_prior`` (K,) the log frequencies of the classes, else zero. ``left_out`` (N, K) are
-    the leave-one-out log probabilities of the training samples.
+    :math:`p_c \propto \exp(s_c / T)`. At T = 1 that is the probability of independent outcomes of
+    all problems, given that exactly one is positive.
     """
-
-    functions: Functions
-    temperature: float
-    log_prior: FloatArray
-    left_out: FloatArray
-
-    def log_probabilities(
-        self, latent: FloatArray, relative_variance: FloatArray | float = 1.0
-    ) -> FloatArray:
-        """Log class probabilities at latent coordinates (M, R) of such variance (M,), (M, K)."""
-        log_odds = probit_log_odds(self.functions.probits(latent))
-        log_odds = damp_log_odds(log_odds, relative_variance)
-        return from_log_odds(log_odds, self.temperature, self.log_prior)
-
-
-def from_log_odds(
-    log_odds: FloatArray, temperature: float, log_prior: FloatArray | float = 0.0
-) -> FloatArray:
-    r"""Log probabilities (M, K) from log odds (M, P), :math:`p_c \propto \pi_c \exp(s_c / T)`.
-
-    At T = 1 that is the probability of independent outcomes of all problems, given that exactly one
-    is positive.
-    """
-    if log_odds.shape[1] == 1:
-        log_odds = np.column_stack([np.zeros(len(log_odds)), log_odds])
-    return np.asarray(log_softmax(log_odds / temperature + log_prior, axis=1))
+    if log_odds.shape[-1] == 1:
+        log_odds = np.concatenate([np.zeros_like(log_odds), log_odds], axis=-1)
+    log_p = log_softmax(log_odds / temperature, axis=-1)
+    return np.asarray(logsumexp(log_p, axis=-2) - np.log(log_p.shape[-2]))
 
 
 def fit_gp_classifier(
     latent: FloatArray,
     y_index: IntArray,
     *,
-    kernel_parameters: FloatArray | None = None,
+    kernel: Kernel | None = None,
     approximation: Approximation = EP,
-    relative_variance: FloatArray | float = 1.0,
     fold: IntArray | None = None,
     held_out: FloatArray | None = None,
-    share: float = 1.0,
-    predictive: bool = True,
-) -> GPClassifier:
-    """Fit latent functions to the classes (N,), -1 without, at left-out latent coordinates (N, R).
+) -> tuple[Functions, FloatArray]:
+    """Latent functions of the classes (N,), -1 without, at left-out latent coordinates (N, R).
 
-    The kernel parameters t are optimised, on a subset of many samples, unless they are given. Each
-    ``fold`` (N,) is left out of the functions that predict it at ``held_out`` latent coordinates
-    (N, R), by default the same, instead of each sample. The effective number of samples is a
-    ``share`` of their number. If the latent coordinates are not ``predictive``, or leave-one-out
-    probabilities no better than the class frequencies, these are predicted.
+    P is the number of classes, or 1 for two of them (positive for the second). Also the left-out
+    log odds (N, P) of the labelled samples, NaN of others. Kernel parameters are optimised, on a
+    subset of many samples, unless a kernel is given. Each ``fold`` (N,) is left out of the
+    functions that predict it at ``held_out`` latent coordinates (N, R), instead of each sample.
     """
     known = y_index >= 0
     labelled = latent[known]
     y = y_index[known]
     signs = one_against_rest(y)
-    kernel = kernel_at_prior(labelled, y)
-    if kernel_parameters is not None:
-        kernel = replace(kernel, log_values=kernel_parameters)
+    own = kernel_at_prior(labelled, y)
+    if kernel is not None:
+        own = replace(own, log_values=kernel.log_values)
     else:
         some = stratified_subset(y, SEARCH_SAMPLES)
-        typical = _typical_problems(kernel, labelled, signs)
-        kernel = _optimise_kernel(
-            kernel, labelled[some], typical[:, some], approximation, len(signs) / len(typical)
+        typical = _typical_problems(own, labelled, signs)
+        own = _optimise_kernel(
+            own, labelled[some], typical[:, some], approximation, len(signs) / len(typical)
         )
     inducing = stratified_subset(y, INDUCING_SAMPLES)
-    functions, z = fit_functions(kernel, labelled, signs, inducing, approximation)
-    own = np.full(len(y), -1) if fold is None else fold[known]
-    held_out = labelled if held_out is None else held_out[known]
-    for number in range(own.max(initial=-1) + 1):
-        out = own == number
-        rest = np.flatnonzero(own != number)
-        some = stratified_subset(y[rest], INDUCING_SAMPLES)
-        without, _ = fit_functions(kernel, labelled[rest], signs[:, rest], some, approximation)
-        z[out] = without.probits(held_out[out])
-    variance = np.broadcast_to(relative_variance, len(latent))[known]
-    log_odds = damp_log_odds(probit_log_odds(z), variance)
-    # Problems of several classes are fitted separately, and their normalised odds may be over- or
-    # underconfident; width and noise of the mapping were chosen by the same left-out samples.
-    scored = own >= 0 if own.max(initial=-1) >= 0 else np.ones(len(y), dtype=np.bool_)
-    temperature = fit_temperature(log_odds[scored], y[scored], shrink=True, share=share)
-    log_frequency = np.log(np.bincount(y) / len(y))
-    gain = from_log_odds(log_odds, temperature)[np.arange(len(y)), y] - log_frequency[y]
-    log_prior = np.zeros(len(log_frequency))
-    if not predictive or gain[scored].sum() <= 0.0:
-        temperature = np.inf
-        log_prior = log_frequency
-    left_out = np.empty((len(latent), len(log_frequency)))
-    classifier = GPClassifier(
-        functions=functions, temperature=temperature, log_prior=log_prior, left_out=left_out
-    )
-    left_out[known] = from_log_odds(log_odds, temperature, log_prior)
-    left_out[~known] = classifier.log_probabilities(latent[~known])
-    return classifier
+    functions, z = fit_functions(own, labelled, signs, inducing, approximation)
+    if fold is not None and held_out is not None:
+        of_known = fold[known]
+        for number in np.unique(of_known[of_known >= 0]):
+            out = of_known == number
+            rest = np.flatnonzero(~out)
+            some = stratified_subset(y[rest], INDUCING_SAMPLES)
+            without, _ = fit_functions(own, labelled[rest], signs[:, rest], some, approximation)
+            z[out] = without.probits(held_out[known][out])
+    log_odds = np.full((len(latent), z.shape[1]), np.nan)
+    log_odds[known] = probit_log_odds(z)
+    return functions, log_odds
 
 
 def one_against_rest(y: IntArray) -> FloatArray:

@@ -14,13 +14,11 @@ from bsdr_models.dgplvm.back_constraint import (
     make_mapping,
     median_distance,
 )
-from bsdr_models.dgplvm.fold_metric import Part
-from bsdr_models.dgplvm.leave_one_out import Fold, initial_coordinates, leave_out_tuples
+from bsdr_models.dgplvm.left_out import Part, initial_coordinates, make_parts, mean_settings
 from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.objective import Objective, Terms, WellPosedObjective
 from bsdr_models.dgplvm.priors import MAP_MEAN_VARIANCE
 from bsdr_models.dgplvm.problem import Problem
-from bsdr_models.dgplvm.select import SETTING_SAMPLES, choose_settings
 from bsdr_models.dgplvm.settings import Optimization
 from bsdr_models.inference.optimise import MapResult, run_map
 from bsdr_models.numerics.folds import evenly_spaced
@@ -38,8 +36,7 @@ class Mode[O: Objective]:
     """Optimum of an objective: latent coordinates (N, R) and log parameters.
 
     Of the well-posed model also the ``settings`` of the mapping, by the names that the PyMC model
-    and trees give them, and what is left out: ``folds``, ``tuples`` (L, T, K) of the labelled
-    samples in no fold, and ``group_folds`` if samples are in groups.
+    and trees give them, and the ``parts`` that are left out, of each division.
     """
 
     objective: O
@@ -47,9 +44,7 @@ class Mode[O: Objective]:
     log_parameters: FloatArray
     search: MapResult
     settings: MappingType[str, float] = field(default_factory=dict)
-    tuples: IntArray = field(default_factory=lambda: np.empty((0, 0, 0), dtype=np.int64))
-    folds: Sequence[Fold] = ()
-    group_folds: Sequence[Fold] = ()
+    parts: Sequence[Sequence[Part]] = ()
 
     @cached_property
     def terms(self) -> Terms:
@@ -83,18 +78,23 @@ def fit_map(
 ) -> Mode[WellPosedObjective]:
     """Choose the settings of the mapping, then compute the mode.
 
-    Initialisations are class indicators, shrunk halfway to their leave-one-out predictions, and
-    those of :meth:`Problem.starts`. The generator is for random initialisations.
+    Initialisations are class indicators, shrunk halfway to their left-out predictions, and those
+    of :meth:`Problem.starts`. The generator is for random initialisations.
     """
-    known = problem.known
-    tuples = leave_out_tuples(problem.y_index[known], problem.features[known])
-    parts: list[Part] = []
-    if problem.metric is not None:
-        parts = problem.metric.parts()
-    shared = len(known) == len(problem.X) <= SETTING_SAMPLES
-    width, noise = choose_settings(problem, tuples, parts if shared else ())
+    training = problem.training
+    assert training is not None
+    numbers = range(len(training.divisions))
+    parts = [make_parts(training, number) for number in numbers]
+    width, noise = mean_settings(
+        [part for division in parts for part in division],
+        problem.y_index,
+        problem.mapping.widths,
+        problem.mapping.noises,
+        n_divisions=len(parts),
+        share=training.share,
+    )
     make = partial(make_mapping, width=width, noise=noise, mean_variance=MAP_MEAN_VARIANCE)
-    prior, latent = _mapping_and_initial(problem, tuples, make)
+    prior, latent = _mapping_and_initial(problem, make)
     objective = make_objective(problem, prior, N_MODELLED)
     if np.isinf(problem.priors.weight):
         mode = _fit_kernel(objective, latent, problem.optimization)
@@ -102,13 +102,7 @@ def fit_map(
         initial = [prior.shrink_towards_loo(latent)]
         initial += problem.starts(int(problem.optimization.n_restarts) - 1, rng)
         mode = find_mode(objective, initial, problem.optimization, progressbar=progressbar)
-    if problem.metric is not None:
-        folds = [part.fold(problem.y_index, make) for part in parts]
-        group_folds = [part.fold(problem.y_index, make) for part in problem.metric.group_parts()]
-        mode = replace(mode, folds=folds, group_folds=group_folds)
-        tuples = tuples[~problem.in_fold[known]]
-    settings = {"map_width": width, "map_noise": noise}
-    return replace(mode, tuples=known[tuples], settings=settings)
+    return replace(mode, parts=parts, settings={"map_width": width, "map_noise": noise})
 
 
 def find_mode[O: Objective](
@@ -153,7 +147,7 @@ def _fit_kernel(
 
 
 def _mapping_and_initial(
-    problem: Problem, tuples: IntArray, make: Callable[..., MappingPrior]
+    problem: Problem, make: Callable[..., MappingPrior]
 ) -> tuple[MappingPrior, FloatArray]:
     """Prior of the mapping, and initial latent coordinates."""
     X = problem.X
@@ -164,7 +158,7 @@ def _mapping_and_initial(
         # The same kernel, although the median distance of the labelled samples differs.
         same = 2.0 * whole.decay * median_distance(X[known])
         labelled = make(X[known], centroid_weights(y[known]), width=same)
-    initial = initial_coordinates(labelled, X[known], y[known], problem.n_components, tuples)
+    initial = initial_coordinates(labelled, X[known], y[known], problem.n_components)
     latent = np.empty((len(X), problem.n_components))
     latent[known] = initial
     if len(known) < len(X):

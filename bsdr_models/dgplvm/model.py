@@ -39,7 +39,7 @@ from bsdr_models.arrays import DeclaredTarget, FloatArray, IntArray, SamplesLike
 from bsdr_models.dgplvm.back_constraint import MappingPrior, centroid_weights, make_mapping
 from bsdr_models.dgplvm.criteria import choose_criterion, make_criterion
 from bsdr_models.dgplvm.dynamics import DYNAMICS_PRIORS, Dynamics
-from bsdr_models.dgplvm.leave_one_out import whitened_indicators, with_principal_components
+from bsdr_models.dgplvm.left_out import whitened_indicators, with_principal_components
 from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.priors import KERNEL, MAP_DOF, MAP_MEAN_VARIANCE, LogNormal, Priors
 from bsdr_models.inference.declaring import (

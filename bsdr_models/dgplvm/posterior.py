@@ -1,71 +1,82 @@
 """Latent coordinates and class probabilities of new samples, by draws or the mode."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import reduce
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from bsdr_models.arrays import FloatArray
+from bsdr_models.calibration import Calibration
 from bsdr_models.dgplvm.back_constraint import Embedder
-from bsdr_models.dgplvm.gp_classifier import GPClassifier
+from bsdr_models.dgplvm.gp_classifier import Functions, damp_log_odds, link, probit_log_odds
 from bsdr_models.numerics.relevance import LatentCoordinates
-from bsdr_models.validation import one_thread
+from bsdr_models.process_state import one_thread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
-    """Embedder and classifier, given one set of latent coordinates of the training samples."""
+    """Embedder and latent functions, given one set of latent coordinates of the samples."""
 
     embedder: Embedder
-    classifier: GPClassifier
+    functions: Functions
 
-    def log_probabilities(self, X: FloatArray) -> FloatArray:
-        """Log class probabilities of samples (M, D), (M, K)."""
-        return self.classifier.log_probabilities(*self.embedder.to_classify(X))
+    def log_odds_at(self, latent: FloatArray) -> FloatArray:
+        """Log odds of the problems at latent coordinates (M, R) of typical variance, (M, P)."""
+        return probit_log_odds(self.functions.probits(latent))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Posterior:
-    """Average over posterior draws, whose components are aligned; a mode is a single draw."""
+    """Average over posterior draws, whose components are aligned.
+
+    A mode has a draw for each division of the samples, with the same embedder.
+    """
 
     draws: tuple[Draw, ...]
+    calibration: Calibration = field(default_factory=Calibration)
 
     @property
     def classified(self) -> bool:
         """Whether the classifiers of all draws have converged."""
-        return all(draw.classifier.functions.converged for draw in self.draws)
+        return all(draw.functions.converged for draw in self.draws)
 
     @property
     def embedder(self) -> Embedder:
         """The embedder of the last draw."""
         return self.draws[-1].embedder
 
+    @property
+    def _embedders(self) -> list[Embedder]:
+        """Embedders that differ."""
+        return list({id(draw.embedder): draw.embedder for draw in self.draws}.values())
+
     def latent(self, X: FloatArray) -> FloatArray:
         """Mean latent coordinates of samples (M, D), (M, R)."""
         with one_thread():
-            return np.asarray(np.mean([draw.embedder.latent(X) for draw in self.draws], axis=0))
+            return np.asarray(np.mean([each.latent(X) for each in self._embedders], axis=0))
 
     def embed(self, X: FloatArray) -> LatentCoordinates:
         """Mean and covariance of the latent coordinates of samples (M, D), over draws."""
         with one_thread():
-            return mixture([draw.embedder.embed(X) for draw in self.draws])
+            return mixture([each.embed(X) for each in self._embedders])
 
     def log_probabilities(self, X: FloatArray) -> FloatArray:
         """Log of the mean class probabilities of samples (M, D), (M, K)."""
         with one_thread():
-            return log_mean((draw.log_probabilities(X) for draw in self.draws), len(self.draws))
+            places = {id(each): each.to_classify(X) for each in self._embedders}
+            parts = []
+            for draw in self.draws:
+                latent, relative_variance = places[id(draw.embedder)]
+                parts.append(damp_log_odds(draw.log_odds_at(latent), relative_variance))
+            return self._mix(parts)
 
     def log_probabilities_at(self, latent: FloatArray) -> FloatArray:
         """Log of the mean class probabilities at latent coordinates (G, R), (G, K)."""
         with one_thread():
-            log_p = (draw.classifier.log_probabilities(latent) for draw in self.draws)
-            return log_mean(log_p, len(self.draws))
+            return self._mix([draw.log_odds_at(latent) for draw in self.draws])
 
-
-def log_mean(log_p: Iterable[FloatArray], count: int) -> FloatArray:
-    """Log of the mean of so many probabilities, one of which is in memory at a time."""
-    return np.asarray(reduce(np.logaddexp, log_p) - np.log(count))
+    def _mix(self, log_odds: list[FloatArray]) -> FloatArray:
+        return self.calibration.apply(np.stack(log_odds, axis=1), link)
 
 
 def mixture(parts: Sequence[LatentCoordinates]) -> LatentCoordinates:

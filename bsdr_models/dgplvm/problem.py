@@ -4,20 +4,20 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bsdr_models.arrays import BoolArray, FloatArray, IntArray
+from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.criteria import Criterion, make_criterion
 from bsdr_models.dgplvm.dynamics import DYNAMICS_PRIORS, Dynamics
-from bsdr_models.dgplvm.fold_metric import FoldMetric
 from bsdr_models.dgplvm.priors import LogNormal, Priors
 from bsdr_models.dgplvm.settings import Mapping, Optimization
 from bsdr_models.numerics.design import SpectralDesign, standardise
+from bsdr_models.training import Training
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
     """Training samples (N, B), classes (N,), -1 without a label, and options.
 
-    Samples are in a metric, if it is given, else scaled features. ``criterion`` is that of the
+    Samples are in the metric of the training samples, if these are given. ``criterion`` is that of the
     priors or what "auto" stands for; ``dynamics`` are for sequences.
     """
 
@@ -29,34 +29,12 @@ class Problem:
     mapping: Mapping = field(default_factory=Mapping)
     optimization: Optimization = field(default_factory=Optimization)
     dynamics: Dynamics | None = None
-    metric: FoldMetric | None = None
+    training: Training | None = None
 
     @property
     def features(self) -> FloatArray:
         """Scaled features (N, D)."""
-        return self.X if self.metric is None else self.metric.features
-
-    @property
-    def in_fold(self) -> BoolArray:
-        """Whether samples are left out by folds, and not one by one, (N,)."""
-        return (
-            np.zeros(len(self.X), dtype=np.bool_) if self.metric is None else self.metric.fold >= 0
-        )
-
-    @property
-    def groups(self) -> IntArray | None:
-        """Group of each sample, (N,), if samples of one group are left out together."""
-        return None if self.metric is None else self.metric.groups
-
-    @property
-    def group_fold(self) -> IntArray | None:
-        """Fold of each sample, (N,), if samples of one group are left out together."""
-        return None if self.metric is None else self.metric.group_fold
-
-    @property
-    def share(self) -> float:
-        """Effective number of samples over their number."""
-        return 1.0 if self.metric is None else self.metric.share
+        return self.X if self.training is None else self.training.X
 
     @property
     def known(self) -> IntArray:

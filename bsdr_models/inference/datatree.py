@@ -7,7 +7,7 @@ per sample, feature, component or iteration; ``observed_data`` and ``constant_da
 
 import json
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from itertools import compress
@@ -119,6 +119,13 @@ class Context:
     groups: IntArray | None = None  # group of each sample, (N,), if samples come in groups
     # Features that are constant, (D,), which X leaves out and trees fill with zeros; or None.
     constant: BoolArray | None = None
+
+    def take(self, kept: IntArray) -> "Context":
+        """Context of some samples, whose positions it keeps."""
+        of_each = ("X", "y", "index", "samples", "groups")
+        given = {name: getattr(self, name) for name in of_each}
+        parts = {name: values[kept] for name, values in given.items() if values is not None}
+        return replace(self, **parts, kept=kept, n_samples=self.X.shape[0])
 
     @property
     def varies(self) -> BoolArray:

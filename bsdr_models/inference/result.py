@@ -27,6 +27,7 @@ class Result[P]:
     sampled: Sampled | None = None  # draws of a sampler
     messages: tuple[str, ...] = ()  # warnings for the user
     advice: str = ""  # warning of an engine that has not converged; empty if it has
+    attrs: Mapping[str, Any] = field(default_factory=dict)  # for the roots of the trees
 
     def with_posterior[Q](self, posterior: Q) -> "Result[Q]":
         """The same result with what predicts in place of the last state of an engine."""

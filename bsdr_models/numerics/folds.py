@@ -1,58 +1,114 @@
-"""Folds and subsets of samples that depend on their values, not on their order or on a seed."""
+"""Folds and subsets of samples, drawn at random, whatever their order, rounding, units and names.
 
-from zlib import crc32
+A random number of each sample is drawn for its rank in its class, by the mean square of its values.
+Ranks are the same in any order of samples and features, and a rounding error exchanges two of them
+only where they are tied.
+"""
 
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
-from bsdr_models.arrays import IntArray
-from bsdr_models.numerics.row_space import Rows
+from bsdr_models.arrays import BoolArray, FloatArray, IntArray
+from bsdr_models.numerics.row_space import Rows, squared_distance
 
 # Folds, at most.
 N_FOLDS = 5
-# Decimals that count, in units of the root mean square of all features: far above rounding errors,
-# which depend on the order.
-_DECIMALS = 6
+# Root mean square difference of copies of a sample, in units of that of all values: rounding to six
+# digits, of features whose mean is ten standard deviations from zero.
+COPY_TOL = 1e-5
+# A missing value is so many root mean squares from all others.
+FAR = 100.0
+# Features of at most so many values agree by chance.
+FEW_VALUES = 10
+# Copies are as many times more pairs than independent features of the same values would have.
+EXCESS = 10.0
 
 
-def sample_keys(X: Rows) -> IntArray:
-    """Pseudo-random number of each sample, (N,), a function of its absolute values in any order.
+def random_keys(X: Rows, classes: IntArray | None, rng: np.random.Generator) -> IntArray:
+    """Random permutation of 0 to N - 1, a number for each sample, by ranks within its class.
 
-    X (N, D) is dense, NaN if missing, or CSR. The numbers are the same for dense and sparse
-    samples, and whatever the unit and the sign of features.
+    X (N, D) is dense, NaN if missing, or sparse. Classes are (N,), or (N, T) of several labels; None
+    for real outputs.
     """
-    found = np.empty(X.shape[0], dtype=np.int64)
-    sparse = issparse(X)
-    X = csr_array(X) if sparse else np.asarray(X)
-    known = X.data if sparse else X
-    size = float(np.sqrt(np.nansum(known**2) / np.prod(X.shape))) or 1.0
-    for n in range(len(found)):
-        values = X.data[X.indptr[n] : X.indptr[n + 1]] if sparse else X[n]
-        values = np.sort(np.nan_to_num(np.round(np.abs(values) / size, _DECIMALS), nan=np.inf))
-        found[n] = crc32(values[values != 0.0].tobytes())
-    return found
+    n = X.shape[0]
+    size = _mean_square(X)
+    stratum = np.zeros(n, dtype=np.int64)
+    if classes is not None:
+        stratum = np.unique(classes.reshape(n, -1), axis=0, return_inverse=True)[1].reshape(-1)
+    # Classes in an order in which their names have no part.
+    place = np.argsort(np.lexsort((np.bincount(stratum, size), np.bincount(stratum))))
+    keys = np.empty(n, dtype=np.int64)
+    keys[np.lexsort((size, place[stratum]))] = rng.permutation(n)
+    return keys
 
 
-def make_folds(X: Rows, classes: IntArray | None, groups: IntArray | None = None) -> IntArray:
-    """Fold of each sample (N, D), stratified by class, (N,) or (N, T), -1 if it is unknown.
+def _mean_square(X: Rows) -> FloatArray:
+    """Mean square of the known values of each sample, (N,); 0 without any."""
+    if issparse(X):
+        return squared_distance(X, np.zeros(X.shape[1])) / X.shape[1]
+    known = ~np.isnan(X)
+    square = np.where(known, X, 0.0) ** 2
+    return np.asarray(square.sum(axis=1) / np.maximum(known.sum(axis=1), 1))
 
-    There are at most as many folds as samples in the smallest class with two or more. Real outputs
+
+def find_copies(X: Rows) -> IntArray | None:
+    """Groups (N,) of samples (N, D) that are equal up to rounding; None if they are by chance.
+
+    Features of few values, and pairs that are not more frequent than among independent features, do
+    not show that a sample was copied.
+    """
+    typical = float(np.mean(_mean_square(X))) or 1.0
+    if issparse(X):
+        X = csr_array(X)
+    elif (missing := np.isnan(X)).any():  # copies lack the same values
+        X = np.where(missing, FAR * np.sqrt(typical), X)
+    # Equal samples are neighbours along any direction.
+    along = X @ np.random.default_rng(0).standard_normal(X.shape[1])
+    order = np.argsort(along, kind="stable")
+    difference = X[order[1:]] - X[order[:-1]]
+    apart = squared_distance(difference, np.zeros(X.shape[1]))
+    same = apart <= COPY_TOL**2 * typical * X.shape[1]
+    if not same.any() or (not issparse(X) and _by_chance(X, order, same)):
+        return None
+    group = np.empty(X.shape[0], dtype=np.int64)
+    group[order] = np.cumsum(np.append(True, ~same)) - 1
+    return group
+
+
+def _by_chance(X: FloatArray, order: IntArray, same: BoolArray) -> bool:
+    """Whether independent features of the same values would have about as many equal samples."""
+    size = np.diff(np.flatnonzero(np.append(np.append(True, ~same), True)))
+    n_equal = float(np.sum(size * (size - 1.0))) / 2.0
+    log_share = 0.0
+    few = True
+    for values in X.T:
+        _, count = np.unique(values, return_counts=True)
+        few = few and len(count) <= FEW_VALUES
+        log_share += np.log(np.sum((count / len(X)) ** 2))
+    expected = 0.5 * len(X) * (len(X) - 1.0) * np.exp(log_share)
+    return few or n_equal <= EXCESS * expected
+
+
+def make_folds(
+    keys: IntArray, classes: IntArray | None, groups: IntArray | None = None
+) -> IntArray:
+    """Fold of each sample, (N,), stratified by class, (N,) or (N, T), -1 if it is unknown.
+
+    ``keys`` are of :func:`random_keys`. The only sample of a class is never held out. Real outputs
     have no classes. Samples of one group, (N,), are in one fold: then groups take the place of
     samples, and are never held out if they have all samples of a class.
     """
-    strata = np.zeros(X.shape[0], dtype=np.int64) if classes is None else classes
+    strata = np.zeros(len(keys), dtype=np.int64) if classes is None else classes
     if groups is not None:
-        return _folds_of_groups(strata, groups)
-    size = np.bincount(strata[strata >= 0]) if strata.ndim == 1 else np.array([len(strata)])
-    n_folds = min(N_FOLDS, int(size[size > 1].min(initial=len(strata))))
-    return assign_folds(strata, sample_keys(X), n_folds=n_folds)
+        return _folds_of_groups(strata, groups, keys)
+    return assign_folds(strata, keys, n_folds=N_FOLDS)
 
 
-def _folds_of_groups(strata: IntArray, groups: IntArray) -> IntArray:
+def _folds_of_groups(strata: IntArray, groups: IntArray, keys: IntArray) -> IntArray:
     """Fold of each sample, (N,), that of its group; -1 without any label.
 
-    The groups with the largest shares of a class are first, and each goes to the fold in which
-    classes are then spread most evenly over the folds.
+    Groups are in random order, but those with large shares of a class rather first, and each goes
+    to the fold in which classes are then spread most evenly over the folds.
     """
     columns = strata.reshape(len(strata), -1)
     names, index = np.unique(groups, return_inverse=True)
@@ -64,12 +120,15 @@ def _folds_of_groups(strata: IntArray, groups: IntArray) -> IntArray:
     count = np.concatenate(counts, axis=1)  # samples of each class in each group, (G, K)
     n_groups = np.count_nonzero(count, axis=0)
     alone = (count[:, n_groups == 1] > 0.0).any(axis=1)
-    n_folds = min(N_FOLDS, int(n_groups[n_groups > 1].min(initial=np.count_nonzero(~alone))))
+    n_folds = min(N_FOLDS, int(n_groups[n_groups > 1].max(initial=0)), np.count_nonzero(~alone))
     fold_of = np.full(len(names), -1, dtype=np.int64)
     if n_folds > 1:
+        first = np.full(len(names), len(keys), dtype=np.int64)
+        np.minimum.at(first, index, keys)
         share = count / np.maximum(count.sum(axis=0), 1.0)
         total = np.zeros((n_folds, share.shape[1]))
-        for group in np.argsort(-share.max(axis=1), kind="stable"):
+        luck = np.argsort(np.argsort(first)) / len(names)
+        for group in np.argsort(-share.max(axis=1) * (1.0 + luck)):
             if not alone[group]:
                 choices = total + np.eye(n_folds)[:, :, None] * share[group]  # (F, F, K)
                 fold_of[group] = int(choices.var(axis=1).sum(axis=1).argmin())
@@ -82,29 +141,29 @@ def _folds_of_groups(strata: IntArray, groups: IntArray) -> IntArray:
     return fold
 
 
-def assign_folds(groups: IntArray, keys: IntArray, *, n_folds: int) -> IntArray:
-    """Fold of each sample, (N,), stratified by group; -1 if it is never held out.
+def assign_folds(classes: IntArray, keys: IntArray, *, n_folds: int) -> IntArray:
+    """Fold of each sample, (N,), stratified by class; -1 if it is never held out.
 
-    ``groups`` is the class of each sample, (N,), -1 without, or of its T labels, (N, T), and
-    ``keys`` are of :func:`sample_keys`. Samples of a group are assigned to folds in turn. The only
-    sample of a group, or one without a group, is never held out.
+    ``classes`` are those of each sample, (N,), -1 without, or of its T labels, (N, T), and ``keys``
+    are of :func:`random_keys`. Samples of a class are assigned to folds in turn. The only sample of
+    a class, or one without a class, is never held out.
     """
-    if groups.ndim == 2:
-        return _stratify_labels(groups, keys, n_folds)
+    if classes.ndim == 2:
+        return _stratify_labels(classes, keys, n_folds)
     order = np.argsort(keys, kind="stable")
-    order = order[groups[order] >= 0]
-    _, first = np.unique(groups[order], return_index=True)
-    fold = np.full(len(groups), -1, dtype=np.int64)
+    order = order[classes[order] >= 0]
+    _, first = np.unique(classes[order], return_index=True)
+    fold = np.full(len(classes), -1, dtype=np.int64)
     begin = 0
-    for group in groups[order][np.sort(first)]:
-        members = order[groups[order] == group]
+    for label in classes[order][np.sort(first)]:
+        members = order[classes[order] == label]
         if len(members) > 1:
             fold[members] = (begin + np.arange(len(members))) % n_folds
             begin += len(members)
     return fold
 
 
-def _stratify_labels(groups: IntArray, keys: IntArray, n_folds: int) -> IntArray:
+def _stratify_labels(classes: IntArray, keys: IntArray, n_folds: int) -> IntArray:
     """Fold of each sample, (N,), stratified by several labels [1]_.
 
     The smallest class is first. Each of its samples without a fold goes to the fold that has the
@@ -118,9 +177,11 @@ def _stratify_labels(groups: IntArray, keys: IntArray, n_folds: int) -> IntArray
     """
     order = np.argsort(keys, kind="stable")
     place = np.argsort(order)
-    members = [order[own[order] == group] for own in groups.T for group in np.unique(own[own >= 0])]
+    members = [
+        order[own[order] == label] for own in classes.T for label in np.unique(own[own >= 0])
+    ]
     members.sort(key=lambda own: (len(own), place[own].tolist()))
-    fold = np.full(len(groups), -1, dtype=np.int64)
+    fold = np.full(len(classes), -1, dtype=np.int64)
     total = np.zeros(n_folds, dtype=np.int64)
     for own in members:
         count = np.bincount(fold[own][fold[own] >= 0], minlength=n_folds)
@@ -146,7 +207,16 @@ def stratified_subset(y: IntArray, n_max: int) -> IntArray:
         return np.arange(len(y))
     kept = []
     for label in np.unique(y):
-        group = np.flatnonzero(y == label)
-        share = -(-len(group) * n_max // len(y))
-        kept.append(group[evenly_spaced(len(group), share)])
+        members = np.flatnonzero(y == label)
+        share = -(-len(members) * n_max // len(y))
+        kept.append(members[evenly_spaced(len(members), share)])
     return np.sort(np.concatenate(kept))
+
+
+def subsample(y: IntArray, most: int) -> IntArray:
+    """Indices of so many samples, labelled ones first, the same share of every class (N,)."""
+    known = np.flatnonzero(y >= 0)
+    unknown = np.flatnonzero(y < 0)
+    n_others = max(most - len(known), 0)
+    others = unknown[evenly_spaced(len(unknown), n_others)] if n_others else unknown[:0]
+    return np.sort(np.append(known[stratified_subset(y[known], most)], others))

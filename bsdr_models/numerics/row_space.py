@@ -26,3 +26,8 @@ def squared_distance(rows: Rows, mean: FloatArray) -> FloatArray:
         return np.asarray(np.sum((rows - mean) ** 2, axis=1))
     square = np.asarray(rows.multiply(rows).sum(axis=1)).reshape(-1)
     return np.asarray(square - 2.0 * (rows @ mean) + mean @ mean)
+
+
+def as_dense(rows: Rows) -> FloatArray:
+    """Samples as a dense array."""
+    return rows.toarray() if sparse.issparse(rows) else rows

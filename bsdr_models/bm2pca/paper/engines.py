@@ -80,7 +80,7 @@ def path_scores_of_sweeps(
             pairs = zip(states, data, strict=True)
             states = [mean_field.sweep(state, own, problem.priors) for state, own in pairs]
             if number in sweeps:
-                scores.append(margin_posterior(states, data, problem).score_means(X))
+                scores.append(margin_posterior(states, data, problem).scores(X))
     return np.stack(scores)
 
 
@@ -189,7 +189,7 @@ def path_scores_of_draws(
         fit = fit_draws(problem, "gibbs", cost=each["C"], schedule=schedule, rng=rng)
         if fit.interrupted:
             raise KeyboardInterrupt
-        scores.append(fit.posterior.score_means(X))
+        scores.append(fit.posterior.scores(X))
     return np.stack(scores)
 
 

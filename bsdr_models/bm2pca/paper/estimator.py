@@ -9,21 +9,24 @@ from numpy.typing import ArrayLike
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from bsdr_models.arrays import FloatArray
+from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.bm2pca.base import BaseBM2PCA
 from bsdr_models.bm2pca.classifier import MarginClassifier
+from bsdr_models.bm2pca.engines import MOST_SAMPLES
 from bsdr_models.bm2pca.paper import engines
 from bsdr_models.bm2pca.paper.select import cross_validate
-from bsdr_models.bm2pca.posterior import Predictor
+from bsdr_models.bm2pca.posterior import Predictor, Probabilities
 from bsdr_models.bm2pca.priors import SAMPLING, Priors
-from bsdr_models.bm2pca.problem import Candidate, Problem
-from bsdr_models.bm2pca.select import Selection, Split
+from bsdr_models.bm2pca.problem import Candidate, Problem, signs_of
 from bsdr_models.bm2pca.settings import HingeLoss
 from bsdr_models.bm2pca.spec import SPEC
+from bsdr_models.calibration import Calibration
 from bsdr_models.inference.result import Result
-from bsdr_models.numerics.row_space import Rows
+from bsdr_models.metrics import HeldOutScore
 from bsdr_models.options import COUNT, Options, Sampling, StrOptions
 from bsdr_models.rng import RandomState
+from bsdr_models.targets import Targets
+from bsdr_models.training import Training
 from bsdr_models.validation import feature_names, read_views, warn_unless_mixed
 
 if TYPE_CHECKING:
@@ -43,13 +46,38 @@ class ConjugateEstimator(BaseBM2PCA):
 
     _sparse = False
 
-    def _make_problem(self, X: Rows, Y: FloatArray, **options: Any) -> Problem:
-        groups = read_views(self.views, list(feature_names(self)))
-        problem = super()._make_problem(X, Y, priors=self._option("priors"), **options)
-        if groups is None or len(groups) < 2:
-            return problem
-        columns = tuple(columns for _, columns in self._scaler.positions(groups))
-        return replace(problem, columns=columns)
+    def _make_problem(self, Y: FloatArray, **options: Any) -> Problem:
+        """Scaled samples and encoded targets, with the columns of the views."""
+        X = self._context.X
+        views = read_views(self.views, list(feature_names(self)))
+        columns: tuple[IntArray | None, ...] = (None,)
+        if views is not None and len(views) > 1:
+            columns = tuple(own for _, own in self._scaler.positions(views))
+        return Problem(
+            X=X,
+            Y=Y,
+            n_components=min(self._most_components(X.shape[1]), X.shape[1]),
+            priors=self._option("priors"),
+            columns=columns,
+            **options,
+        )
+
+    def _most_components(self, n_features: int) -> int:
+        """The number of components asked for."""
+        return int(self.n_components)
+
+    def _divide(self, targets: Targets, rng: np.random.Generator) -> Training:
+        """Training samples with the folds that are held out."""
+        context = self._context
+        return Training.of(
+            context.X,
+            targets.classes,
+            len(targets.names),
+            np.ones(context.X.shape[1]),
+            metric=None,
+            rng=rng,
+            groups=context.groups,
+        )
 
     @property
     def model_(self) -> "pm.Model":
@@ -99,8 +127,7 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
     C_, n_sweeps_ : float, int or None
         Cost, and sweeps of mean field; None if it ran to convergence.
     cv_results_ : dict or None
-        ``"candidates"`` with their held-out ``"accuracy"`` and ``"log_loss"``; of samplers by
-        short Gibbs runs.
+        ``"candidates"`` with their held-out ``"log_loss"``; of samplers by short Gibbs runs.
     lower_bounds_ : ndarray of shape (n_iter,)
         Bound in nats after each iteration.
     converged_ : bool
@@ -168,8 +195,6 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
         "n_sweeps": [COUNT, StrOptions({"cv", "converged"})],
         "max_iter": [COUNT],
     }
-    _balanced_folds = True
-    _fallback: ClassVar[Candidate] = {"n_sweeps": N_SWEEPS}
 
     def __init__(
         self,
@@ -202,22 +227,13 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
         self.progressbar = progressbar
         self.random_state = random_state
 
-    def _ready(self, problem: Problem) -> Problem:
-        if self.inference == "mean_field":
-            return problem
-        if problem.strategy != "shared":
-            raise ValueError(
-                f"inference={self.inference!r} needs strategy='shared', got {problem.strategy!r}"
-            )
-        engines.check_samples(problem, f"inference={self.inference!r}")
-        return problem
-
     def _option(self, name: str) -> Any:
         if name == "priors" and self.priors is None and self.inference != "mean_field":
             return SAMPLING
         return super()._option(name)
 
-    def _candidates(self, problem: Problem) -> list[Candidate]:
+    def _candidates(self) -> list[Candidate]:
+        """Settings to compare."""
         C = self._option("loss").C
         n_sweeps = self.n_sweeps
         costs = COSTS if C is None else (float(C),)
@@ -226,29 +242,67 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
             sweeps = SWEEPS if n_sweeps == "cv" else (int(n_sweeps),)
         return [{"C": cost, "n_sweeps": number} for cost in costs for number in sweeps]
 
-    def _compare(
-        self, split: Split, candidates: list[Candidate], rng: np.random.Generator
-    ) -> tuple[Candidate, Selection]:
+    def _learn(self, targets: Targets, rng: np.random.Generator) -> Result[Predictor]:
+        loss: HingeLoss = self._option("loss")
+        exclusive = targets.kind == "multiclass"
+        signs = signs_of(targets.coded, len(targets.names))
+        problem = self._make_problem(signs, strategy=loss.strategy, exclusive=exclusive)
+        self._problem = problem
         mean_field = self.inference == "mean_field"
-        found = cross_validate(
-            self._problem,
-            split,
-            engines.path_scores_of_sweeps if mean_field else engines.path_scores_of_draws,
-            candidates,
-            rng=rng,
-            n_jobs=self.n_jobs,
-            progressbar=self.progressbar,
-        )
-        return candidates[found.best], found
+        if not mean_field:
+            if loss.strategy != "shared":
+                raise ValueError(
+                    f"inference={self.inference!r} needs strategy='shared', got {loss.strategy!r}"
+                )
+            engines.check_samples(problem, f"inference={self.inference!r}")
+        fold_rng, fit_rng, division_rng = rng.spawn(3)
+        training = self._divide(targets, division_rng)
+        candidates = self._candidates()
+        fallback = [each for each in candidates if each["n_sweeps"] == N_SWEEPS]
+        chosen = (fallback or candidates)[0]
+        calibration = Calibration(temperature=loss.temperature or 1.0)
+        judged: dict[str, Any] = {"held_out": HeldOutScore()}
+        self.cv_results_: dict[str, object] | None = None
+        fitted = loss.temperature is None and bool(loss.calibrate)
+        if (fitted or len(candidates) > 1) and self._held_out_known(len(training.folds())):
+            some = training.limited(MOST_SAMPLES)
+            found = cross_validate(
+                problem.subset(np.arange(len(training.keys))[some.kept]),
+                some,
+                engines.path_scores_of_sweeps if mean_field else engines.path_scores_of_draws,
+                candidates,
+                rng=fold_rng,
+                n_jobs=self.n_jobs,
+                progressbar=self.progressbar,
+            )
+            chosen = candidates[found.best]
+            judged = found.judged.of_result(some.kept, len(training.keys))
+            if fitted:
+                calibration = found.judged.calibration
+            self.cv_results_ = {"candidates": candidates, "log_loss": found.log_loss}
+        self.C_ = chosen["C"]
+        result = self._run(problem, chosen, fit_rng)
+        probabilities = Probabilities(calibration=calibration, exclusive=exclusive, lapse=0.0)
+        attrs = {
+            "strategy": loss.strategy,
+            "C": float(self.C_),
+            "lapse": 0.0,
+            "link": "softmax",
+            "objective": "lower bound of the pseudo-posterior",
+            **calibration.attrs(),
+        }
+        posterior = replace(result.posterior, probabilities=probabilities)
+        return replace(result, posterior=posterior, attrs=attrs, **judged)
 
-    def _learn(self, chosen: Candidate, rng: np.random.Generator) -> Result[Predictor]:
+    def _run(self, problem: Problem, chosen: Candidate, rng: np.random.Generator) -> Result[Any]:
+        """Fit by an engine with the chosen setting."""
         if self.inference != "mean_field":
             return engines.fit_draws(
-                self._problem, self.inference, cost=self.C_, schedule=self._schedule(), rng=rng
+                problem, self.inference, cost=self.C_, schedule=self._schedule(), rng=rng
             )
         self.n_sweeps_ = chosen["n_sweeps"]
         return engines.fit_mean_field(
-            self._problem,
+            problem,
             cost=self.C_,
             rng=rng,
             max_iter=int(self.n_sweeps_ or self.max_iter),
@@ -256,10 +310,11 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
             progressbar=self.progressbar,
         )
 
-    def _report(self) -> None:
+    def _name_fitted(self) -> None:
+        super()._name_fitted()
         if self.inference in ("gibbs", "nuts"):
             self.n_iter_ = int(self.idata_["posterior"].sizes["draw"]) + self._schedule().tune
-            self.converged_ = warn_unless_mixed(self.idata_, SPEC.identified, stacklevel=5)
+            self.converged_ = warn_unless_mixed(self.idata_, SPEC.identified)
 
     def _selected_params(self) -> dict[str, object]:
         selected = super()._selected_params()
@@ -270,9 +325,6 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
     @property
     def _method(self) -> Inference:
         return self.inference
-
-    def _model_attrs(self) -> dict[str, object]:
-        return {"objective": "lower bound of the pseudo-posterior"}
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -9,7 +9,7 @@ from scipy.linalg import block_diag
 from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca.factor_model import FactorModel
 from bsdr_models.bm2pca.paper.mean_field import State, score_moments, with_ones
-from bsdr_models.bm2pca.posterior import Predictor
+from bsdr_models.bm2pca.posterior import PLAIN, Predictor, Probabilities
 from bsdr_models.bm2pca.views import ViewState, known_state
 from bsdr_models.inference.datatree import MAX_NUMBERS
 from bsdr_models.numerics.folds import evenly_spaced
@@ -29,6 +29,7 @@ class MarginPosterior(Predictor):
 
     factor_models: tuple[FactorModel, ...]  # q of t, W and tau over the features, by problem
     states: tuple[State, ...]  # All factors of q
+    probabilities: Probabilities = PLAIN
 
     def _embed(self, X: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
         """Mean (M, R) and covariance (M or 1, R, R) of the latent coordinates of each problem."""
@@ -48,6 +49,12 @@ class MarginPosterior(Predictor):
         for start, own in zip(range(0, size, r), cov, strict=True):
             both[:, start : start + r, start : start + r] = own
         return LatentCoordinates(mean=np.column_stack(mean), cov=both)
+
+    def effects(self) -> tuple[FloatArray, FloatArray]:
+        """Effects of scaled features on mean class scores (D, K), and intercepts (K,)."""
+        pairs = zip(self.factor_models, self.states, strict=True)
+        coef, intercept = zip(*(m.effects(q.weights.mean) for m, q in pairs), strict=True)
+        return np.column_stack(coef), np.concatenate(intercept)
 
     def scores_at(self, latent: FloatArray) -> FloatArray:
         """Mean of f at latent coordinates (G, P R): (G, K)."""
@@ -95,7 +102,7 @@ def _draw(
         noise = rng.standard_normal(weight_half.shape[:-1])
         eta = weights.mean + np.einsum("kqs,ks->qk", weight_half, noise)
         drawn = tuple(_draw_view(*pair, rng) for pair in zip(model.states, halves, strict=True))
-        coef, intercept = replace(model, states=drawn).coefficients(eta)
+        coef, intercept = replace(model, states=drawn).effects(eta)
         values = {"coef": coef, "intercept": intercept}
         if single:
             values |= {
@@ -140,6 +147,7 @@ class DrawPosterior(Predictor):
     offset: FloatArray  # (S, D)
     noise_precision: FloatArray  # (S,)
     weights: FloatArray  # [bias; weights], (S, 1 + R, K)
+    probabilities: Probabilities = PLAIN
 
     @classmethod
     def of(cls, draws: Mapping[str, FloatArray]) -> "DrawPosterior":
@@ -182,7 +190,7 @@ class DrawPosterior(Predictor):
         """Mean class scores at latent coordinates (G, R): (G, K)."""
         return with_ones(latent) @ self.weights.mean(axis=0)
 
-    def score_means(self, X: FloatArray) -> FloatArray:
+    def scores(self, X: FloatArray) -> FloatArray:
         """Mean class scores, (M, K)."""
         scores = self._embed(X)[0] @ self.weights[:, 1:] + self.weights[:, :1]
         return np.asarray(scores.mean(axis=0))
@@ -197,7 +205,8 @@ class DrawPosterior(Predictor):
         """Weights of the class scores, (R, K)."""
         return self.weights[:, 1:].mean(axis=0)
 
-    @property
-    def coefficients(self) -> FloatArray:
-        """Effects of scaled features on mean class scores, (D, K)."""
-        return np.asarray((self._projections() @ self.weights[:, 1:]).mean(axis=0))
+    def effects(self) -> tuple[FloatArray, FloatArray]:
+        """Effects of scaled features on mean class scores (D, K), and intercepts (K,)."""
+        pairs = zip(self.factor_models, self.weights, strict=True)
+        coef, intercept = zip(*(model.effects(own) for model, own in pairs), strict=True)
+        return np.mean(coef, axis=0), np.mean(intercept, axis=0)

@@ -1,32 +1,31 @@
 """Scikit-learn regressor of BM2PCA: the epsilon-insensitive loss in place of the hinge."""
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
-from sklearn.utils.validation import check_consistent_length
 
-from bsdr_models.arrays import FloatArray, IntArray, SamplesLike, TargetLike
+from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.bm2pca.paper.engines import TOL, fit_mean_field, run_sweeps
 from bsdr_models.bm2pca.paper.estimator import ConjugateEstimator
+from bsdr_models.bm2pca.paper.posterior import MarginPosterior
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.bm2pca.problem import Problem
-from bsdr_models.bm2pca.select import N_FOLDS
 from bsdr_models.bm2pca.settings import EpsilonInsensitiveLoss
 from bsdr_models.dims import FEATURE
-from bsdr_models.groups import read_groups, warn_of_replicates
-from bsdr_models.inference.datatree import output_attrs
 from bsdr_models.inference.parallel import run_tasks
-from bsdr_models.numerics.folds import make_folds
+from bsdr_models.inference.result import Result
+from bsdr_models.numerics.folds import N_FOLDS
 from bsdr_models.numerics.row_space import Rows
 from bsdr_models.options import COUNT, Options
+from bsdr_models.process_state import warn
 from bsdr_models.regressor import GaussianRegressor
 from bsdr_models.rng import RandomState
-from bsdr_models.validation import one_thread, sample_labels
+from bsdr_models.targets import Targets
+from bsdr_models.training import Training
 
 # Sweeps of a fit without the held-out samples, enough for their predictions to converge.
 SWEEPS = 50
@@ -164,97 +163,53 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
         self.progressbar = progressbar
         self.random_state = random_state
 
-    def fit(self, X: SamplesLike, y: TargetLike, *, groups: TargetLike | None = None) -> Self:
-        """Learn subspace and regression.
+    _missing_outputs: ClassVar[bool] = True
 
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            NaN marks a missing value.
-        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
-            NaN marks a missing target.
-        groups : array-like of shape (n_samples,), optional
-            Group of each sample, such as a patient or a batch. Samples of one group are held out
-            together, so that standard deviations are those of new groups.
-
-        Returns
-        -------
-        self : BM2PCARegressor
-
-        Raises
-        ------
-        ValueError
-            If the input is infinite or of the wrong shape, an output or every feature is
-            constant, or an argument is out of range; if ``groups`` has gaps or one value.
-        """
-        self._reset()
-        self._check_params()
-        table = X
-        X = self._validate(X, y)
-        samples = sample_labels(table)
-        given, Y = self._scale_outputs(y, missing=True)
-        check_consistent_length(X, Y)
-        groups = read_groups(groups, table)
+    def _learn(self, targets: Targets, rng: np.random.Generator) -> Result[MarginPosterior]:
         loss: EpsilonInsensitiveLoss = self._option("loss")
-        calibrate_rng, fit_rng = self._spawn()
-        self._problem = self._make_problem(X, Y, strategy="shared", epsilon=float(loss.epsilon))
-        if groups is None:
-            warn_of_replicates(self._problem.X, None, stacklevel=3)
         self.C_ = float(loss.C)
         self.epsilon_ = float(loss.epsilon)
-        with one_thread(), self._fitting(X.shape):
-            self.slope_ = self.std_factor_ = np.ones(Y.shape[1])
-            coef_sd = np.zeros(Y.shape[1])
-            if loss.calibrate:
-                coef_sd = self._calibrate(groups, calibrate_rng)
-            result = fit_mean_field(
-                self._problem,
-                cost=self.C_,
-                rng=fit_rng,
-                max_iter=int(self.max_iter),
-                tol=TOL,
-                progressbar=self.progressbar,
-            )
-            attrs = {
-                "C": self.C_,
-                "epsilon": self.epsilon_,
-                "slope": self.slope_.tolist(),
-                "std_factor": self.std_factor_.tolist(),
-                "coef_sd": coef_sd.tolist(),
-                "objective": "lower bound",
-                **output_attrs(self._output_scaler),
-            }
-            self._set_fitted(
-                result,
-                y=given,
-                samples=samples,
-                groups=groups,
-                index=None,
-                labels=self._outputs,
-                target="regression",
-                attrs=attrs,
-            )
-        return self
+        Y = targets.coded
+        self._problem = self._make_problem(Y, strategy="shared", epsilon=self.epsilon_)
+        self.slope_ = self.std_factor_ = np.ones(Y.shape[1])
+        coef_sd = np.zeros(Y.shape[1])
+        calibrate_rng, fit_rng, division_rng = rng.spawn(3)
+        if loss.calibrate:
+            coef_sd = self._calibrate(self._divide(targets, division_rng), calibrate_rng)
+        result = fit_mean_field(
+            self._problem,
+            cost=self.C_,
+            rng=fit_rng,
+            max_iter=int(self.max_iter),
+            tol=TOL,
+            progressbar=self.progressbar,
+        )
+        attrs = {
+            "C": self.C_,
+            "epsilon": self.epsilon_,
+            "slope": self.slope_.tolist(),
+            "std_factor": self.std_factor_.tolist(),
+            "coef_sd": coef_sd.tolist(),
+            "objective": "lower bound",
+        }
+        return replace(result, attrs=attrs)
 
     def _most_components(self, n_features: int) -> int:
         if self.n_components is None:
             return n_features if n_features <= FEW_FEATURES else N_COMPONENTS
         return super()._most_components(n_features)
 
-    def _calibrate(self, groups: IntArray | None, rng: np.random.Generator) -> FloatArray:
+    def _calibrate(self, training: Training, rng: np.random.Generator) -> FloatArray:
         """Set slopes and factors of the standard deviations from held-out predictions, and priors.
 
         Return the standard deviation of coefficients between folds, (K,), 0 without folds.
         """
         problem = self._problem
-        fold = make_folds(problem.X, np.where(problem.observed.any(axis=1), 0, -1), groups)
-        least = N_FOLDS if groups is None else 2
+        observed = problem.observed.any(axis=1)
+        fold = np.where(observed, training.divisions[0], -1)
+        least = N_FOLDS if training.groups is None else 2
         if np.count_nonzero(fold >= 0) < least:
-            warnings.warn(
-                "too few samples have a target to hold some out: predictions are not calibrated",
-                UserWarning,
-                stacklevel=3,
-            )
+            warn("too few samples have a target to hold some out: predictions are not calibrated")
             return np.zeros(problem.Y.shape[1])
         candidates = [problem]
         if self.priors is None and problem.n_components == problem.X.shape[1] <= FEW_FEATURES:
@@ -295,7 +250,7 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
         return coef * self.slope_, intercept * self.slope_
 
     def _means(self, X: Rows) -> FloatArray:
-        return self._posterior.score_means(X) * self.slope_
+        return self._posterior.scores(X) * self.slope_
 
     def _moments(self, X: Rows) -> tuple[FloatArray, FloatArray]:
         mean, variance = self._posterior.score_moments(X)
@@ -329,7 +284,7 @@ def held_out(
         test = fold == number
         training = problem.subset(np.flatnonzero(~test))
         posterior = run_sweeps(training, cost, SWEEPS, streams[number])
-        return *posterior.score_moments(problem.X[test]), posterior.coefficients
+        return *posterior.score_moments(problem.X[test]), posterior.effects()[0]
 
     found = run_tasks(moments, range(n_folds), n_jobs=n_jobs, what="folds").complete()
     mean, variance = np.full((2, *problem.Y.shape), np.nan)

@@ -1,31 +1,35 @@
 """Choice of cost and sweeps of the paper's model, the best by cross-validation."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.bm2pca.problem import Candidate, Problem, class_index
-from bsdr_models.bm2pca.select import (
-    Selection,
-    Split,
-    best_of,
-    judge,
-    known_labels,
-    log_probabilities,
-)
+from bsdr_models.arrays import BoolArray, FloatArray
+from bsdr_models.bm2pca.engines import ENOUGH_SAMPLES, LOG_T, spread
+from bsdr_models.bm2pca.posterior import link_of
+from bsdr_models.bm2pca.problem import Candidate, Problem
+from bsdr_models.calibration import Judged, Likelihoods, judge
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.numerics.row_space import Rows
-from bsdr_models.numerics.temperature import fit_temperature
+from bsdr_models.training import Training
 
 # Class scores (G, M, K) of new samples under fits of G candidates to a problem.
 type PathScores = Callable[[Problem, Rows, Sequence[Candidate], np.random.Generator], FloatArray]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """The best candidate, and held-out log losses of all, (G,); its predictions are judged."""
+
+    best: int
+    log_loss: FloatArray
+    judged: Judged
+
+
 def cross_validate(
     problem: Problem,
-    split: Split,
+    training: Training,
     path_scores: PathScores,
     candidates: Sequence[Candidate],
     *,
@@ -33,49 +37,61 @@ def cross_validate(
     n_jobs: int | None = 1,
     progressbar: bool = False,
 ) -> Selection:
-    """Choose the best of the candidates by held-out samples."""
-    problem = problem.subset(split.index)
-    rows = split.rows
-    streams = rng.spawn(len(rows))
+    """Compare candidates by the folds of one division; class scores are those of `path_scores`.
+
+    Each fold is predicted by the candidate that the others choose.
+    """
+    assert training.classes is not None
+    folds = [fold for fold in training.folds(ENOUGH_SAMPLES) if fold[0] == 0]
+    streams = rng.spawn(len(folds))
 
     def held_out(number: int) -> FloatArray:
-        train = np.setdiff1d(np.arange(len(split.fold)), rows[number])
-        return path_scores(
-            problem.subset(train), problem.X[rows[number]], candidates, streams[number]
-        )
+        out = training.out(folds[number])
+        rest = problem.subset(np.flatnonzero(~out))
+        return path_scores(rest, problem.X[out], candidates, streams[number])
 
-    numbers = range(len(rows))
+    numbers = range(len(folds))
     what = "BM2PCA, folds"
-    outcome = run_tasks(held_out, numbers, n_jobs=n_jobs, what=what, progressbar=progressbar)
-    scores = np.concatenate(outcome.complete(), axis=1)
-    truth = class_index(problem.Y[split.held_out], problem.exclusive)
-    return choose_best(scores, truth, problem.exclusive, *split.units)
+    parts = run_tasks(held_out, numbers, n_jobs=n_jobs, what=what, progressbar=progressbar)
+    division = np.full(len(training.keys), -1)
+    scores = np.full((len(candidates), len(division), problem.Y.shape[1]), np.nan)
+    for fold, part in zip(folds, parts.complete(), strict=True):
+        out = training.out(fold)
+        scores[:, out] = part
+        division[out] = fold[1]
+    return choose_best(scores, division, problem.exclusive, training)
 
 
 def choose_best(
-    scores: FloatArray,
-    truth: IntArray,
-    exclusive: bool,
-    fold: IntArray,
-    groups: IntArray | None = None,
+    scores: FloatArray, division: np.ndarray, exclusive: bool, training: Training
 ) -> Selection:
-    """Choose as `best_of`, and judge the choice by those that do not see the fold of a sample.
+    """From class scores (G, N, K) and folds (N,), each candidate at its own size of the scores."""
+    y = training.classes
+    assert y is not None
+    link = link_of(exclusive, lapse=0.0)
+    sizes = [spread([[own]]) for own in scores]
+    scaled = [own / size for own, size in zip(scores, sizes, strict=True)]
+    tables = [Likelihoods.of([own], y, [division], link, LOG_T) for own in scaled]
 
-    Each fold is predicted by candidate and temperature that the others choose. The temperature that
-    these predictions lack, shrunk since samples may be few, is a factor of that of the choice.
-    """
-    chosen = best_of(scores, truth, exclusive)
-    scaled = np.empty(scores.shape[1:])
-    if len(numbers := np.unique(fold)) < 2:
-        return chosen
-    for number in numbers:
-        own = fold == number
-        other = best_of(scores[:, ~own], truth[~own], exclusive)
-        scaled[own] = scores[other.best, own] / other.temperature
-    factor = fit_temperature(*known_labels(scaled, truth, exclusive)[:2], shrink=True)
-    return replace(
-        chosen,
-        temperature=chosen.temperature * factor,
-        held_out=judge(scaled / factor, truth, exclusive, groups=groups)[1],
-        log_proba=log_probabilities(scaled / factor, exclusive),
+    def best_of(used: BoolArray) -> int:
+        return int(np.argmax([table.log_evidence(used) for table in tables]))
+
+    held_out = division >= 0
+    chosen = best_of(held_out)
+    nested = np.full(scaled[0].shape, np.nan)
+    for number in np.unique(division[held_out]):
+        out = division == number
+        others = held_out & ~out
+        nested[out] = scaled[best_of(others if others.any() else held_out)][out]
+    groups = training.groups
+    share = training.share
+    judged = judge([nested], y, [division], link, LOG_T, groups=groups, share=share)
+    calibration = replace(
+        judged.calibration, temperature=sizes[chosen] * judged.calibration.temperature
+    )
+    n = np.count_nonzero(held_out)
+    return Selection(
+        best=chosen,
+        log_loss=np.array([-table.log_evidence(held_out) / n for table in tables]),
+        judged=replace(judged, calibration=calibration),
     )

@@ -1,14 +1,14 @@
 """Scikit-learn estimators of BSDR as printed, by every inference method."""
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
+from typing import TYPE_CHECKING, ClassVar, Self, get_args
 
 import numpy as np
 import xarray as xr
 from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models.arrays import FloatArray, SamplesLike, Target, TargetLike
-from bsdr_models.bsdr.base import BaseBSDR, BaseBSDRClassifier, BaseBSDRRegressor
+from bsdr_models.bsdr.base import BaseBSDR
 from bsdr_models.bsdr.paper import trees
 from bsdr_models.bsdr.paper.engines import (
     Inference,
@@ -20,18 +20,19 @@ from bsdr_models.bsdr.paper.engines import (
 from bsdr_models.bsdr.paper.posterior import MeanFieldPosterior, PaperPosterior
 from bsdr_models.bsdr.paper.trees import PaperContext
 from bsdr_models.bsdr.priors import Priors
+from bsdr_models.classifier import ProbabilisticClassifier
 from bsdr_models.dims import FEATURE, LABEL
 from bsdr_models.inference.result import Result
 from bsdr_models.numerics.relevance import relevance
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.options import COUNT, Options, Sampling, StrOptions
+from bsdr_models.regressor import GaussianRegressor
 from bsdr_models.rng import RandomState
+from bsdr_models.targets import Targets
 from bsdr_models.trees import read
 from bsdr_models.validation import (
     check_samples,
     feature_names,
-    fit_scaler,
-    one_thread,
     sample_labels,
     units_of_samples,
     warn_unless_mixed,
@@ -49,7 +50,8 @@ class PaperEstimator(BaseBSDR):
 
     _context: PaperContext
     _result: Result[PaperPosterior]
-    _context_type = PaperContext
+    _drawn: xr.DataTree  # during a fit
+    _standardize_outputs: bool
     _target: ClassVar[Target]
     _option_types: ClassVar[dict[str, type[Options]]] = {
         "priors": Priors,
@@ -86,73 +88,69 @@ class PaperEstimator(BaseBSDR):
     def _method(self) -> Inference:
         return self.inference
 
-    def _fit(self, X: FloatArray, targets: np.ndarray, **context: Any) -> Self:
-        priors: Priors = self._option("priors")
-        self._scaler = fit_scaler(X, standardize=self.standardize)
+    def _scale(self, X: FloatArray) -> FloatArray:
+        scaled = super()._scale(X)
         self._check_width()
-        fit_rng = self._set_context(
-            self._scaler.transform(X),
-            targets,
-            priors=priors,
-            latent_scale=float(priors.latent_scale),
-            **context,
-        )
+        return scaled
+
+    def _learn(self, targets: Targets, rng: np.random.Generator) -> Result[PaperPosterior]:
+        priors: Priors = self._option("priors")
+        scale = float(priors.latent_scale)
+        context = PaperContext.of(self._context, targets.coded, priors=priors, latent_scale=scale)
+        self._context = context
         n_components = int(self.n_components)
-        units = units_of_samples(self._context.X, standardize=self.standardize)
-        # The matrices are small: more threads would be slower, and change the rounding.
-        with one_thread(), self._fitting(X.shape), units:
-            if self.inference == "mean_field":
-                data = self._context.data(priors.projection_prior)
-                found = fit_mean_field(
-                    data,
-                    priors,
-                    n_components=n_components,
-                    rng=fit_rng,
-                    progressbar=self.progressbar,
-                    **asdict(self._option("optimization")),
-                )
-                state = found.posterior
-                posterior = MeanFieldPosterior.of(state, data, self._context.latent_scale)
-                contrast = self._context.contrast(state.weights.mean[1:])
-                share = relevance(state.latent.mean, contrast)
-                self._finish(found.with_posterior(posterior), posterior.components(), share)
-            else:
+        with units_of_samples(context.X, standardize=self.standardize):
+            if self.inference != "mean_field":
                 schedule = self._schedule()
-                tree = sample(
-                    self.inference,
-                    self._context,
-                    n_components=n_components,
-                    schedule=schedule,
-                    rng=fit_rng,
+                self._drawn = sample(
+                    self.inference, context, n_components=n_components, schedule=schedule, rng=rng
                 )
-                self._set_draws(tree, n_tune=schedule.tune, stacklevel=5)
-        return self
+                return self._of_draws(self._drawn)
+            data = context.data(priors.projection_prior)
+            found = fit_mean_field(
+                data,
+                priors,
+                n_components=n_components,
+                rng=rng,
+                progressbar=self.progressbar,
+                **asdict(self._option("optimization")),
+            )
+        return found.with_posterior(MeanFieldPosterior.of(found.posterior, data, scale))
 
-    def _finish(
-        self, result: Result[PaperPosterior], components: FloatArray, share: FloatArray
-    ) -> None:
-        self._set_result(result, self._context)
-        self.latent_scale_ = self._context.latent_scale
-        self.lower_bounds_ = result.trace
-        self._set_components(components.T, share, self._context.X)
-        self.n_components_ = self._n_features_out
-
-    def _set_draws(self, tree: xr.DataTree, *, n_tune: int, stacklevel: int) -> None:
-        """Set the attributes of a tree of draws; warns if the chains have not mixed."""
+    def _of_draws(self, tree: xr.DataTree) -> Result[PaperPosterior]:
+        """Result of a tree of draws; warns if the chains have not mixed."""
         bias = "bias_centered" if "bias_centered" in tree["posterior"] else "bias"
-        converged = warn_unless_mixed(tree, ["coef", bias], stacklevel=stacklevel)
+        converged = warn_unless_mixed(tree, ["coef", bias])
         varies = {FEATURE: self._scaler.varies}
         posterior = tree["posterior"].to_dataset().isel(varies, missing_dims="ignore")
-        fit = tree["fit"].to_dataset().isel(varies)
-        result = Result(
+        fit = tree["fit"]
+        return Result(
             posterior=self._context.posterior(posterior, N_PREDICT),
             trace=fit["elbo"].to_numpy() if "elbo" in fit else np.array([]),
             converged=converged,
             interrupted=bool(tree.attrs.get("interrupted", 0)),
         )
-        self._finish(result, fit["projection_mean"].to_numpy().T, fit["relevance"].to_numpy())
-        self._tree = tree
-        self.n_iter_ = len(result.trace) or posterior.sizes["draw"] + n_tune
+
+    def _name_fitted(self) -> None:
+        result = self._result
+        posterior = result.posterior
+        drawn: xr.DataTree | None = self.__dict__.pop("_drawn", None)
+        if isinstance(posterior, MeanFieldPosterior):
+            components = posterior.components().T
+            contrast = self._context.contrast(posterior.state.weights.mean[1:])
+            share = relevance(posterior.state.latent.mean, contrast)
+        else:
+            assert drawn is not None
+            fit = drawn["fit"].to_dataset().isel({FEATURE: self._scaler.varies})
+            components = fit["projection_mean"].to_numpy()
+            share = fit["relevance"].to_numpy()
+            self._tree = drawn
+            n_draws = drawn["posterior"].sizes["draw"]
+            self.n_iter_ = len(result.trace) or n_draws + self._schedule().tune
+        self.latent_scale_ = self._context.latent_scale
+        self.lower_bounds_ = result.trace
+        self._set_components(components, share, self._context.X)
+        self.n_components_ = self._n_features_out
 
     @classmethod
     def from_posterior(
@@ -214,34 +212,43 @@ class PaperEstimator(BaseBSDR):
         model = cls(inference="nuts", standardize=False)
         check_samples(X, y)
         samples = sample_labels(X)
-        X = model._samples_of_fit(X)
-        targets, context = model._read_given(y)
-        names = {FEATURE: feature_names(model).tolist(), LABEL: context["labels"].tolist()}
+        array = model._read(X, reset=True)
+        model._standardize_outputs = False
+        targets = model._read_targets(y)
+        names = {FEATURE: feature_names(model).tolist(), LABEL: targets.names.tolist()}
         posterior, draws = trees.read_draws(tree, cls._target, names)
         model.n_components = draws["projection"].shape[3]
         if not 0.0 <= latent_scale < np.inf:
             raise ValueError(f"latent_scale must be a finite number, not below 0: {latent_scale!r}")
-        model._scaler = Scaler.identity(X.shape[1])
-        model._set_context(
-            X,
-            targets,
+        model._set_scaler(Scaler.identity(array.shape[1]))
+        model._seed = 0
+        context = PaperContext(
+            X=array,
+            y=targets.y,
+            index=targets.index,
+            labels=targets.names,
             target=cls._target,
-            priors=None,
-            latent_scale=float(latent_scale),
+            attrs=targets.attrs,
+            feature_names=feature_names(model),
             config={"n_components": model.n_components, "standardize": False},
             samples=samples,
-            **context,
+            targets=targets.coded.astype(bool) if targets.kind == "multilabel" else targets.coded,
+            priors=None,
+            latent_scale=float(latent_scale),
         )
-        built = trees.user_tree(tree, posterior, draws, model._context)
-        model._set_draws(built, n_tune=0, stacklevel=4)
+        model._context = context
+        model._drawn = trees.user_tree(tree, posterior, draws, context)
+        model._set_result(model._of_draws(model._drawn), context)
+        model._name_fitted()
+        model.n_iter_ = posterior.sizes["draw"]
         return model
 
     def _make_tree(self) -> xr.DataTree:
-        rng = np.random.default_rng(self._tree_seed)
+        rng = np.random.default_rng(self._seed)
         return trees.mean_field_tree(self._result, self._context, rng=rng)
 
     def _mean_effects(self) -> tuple[FloatArray, FloatArray]:
-        coef, bias = self._posterior.mean_effects()
+        coef, bias = self._posterior.effects()
         return self._context.contrast(coef), self._context.contrast(bias)
 
     def _attrs(self) -> dict[str, object]:
@@ -262,7 +269,7 @@ class PaperEstimator(BaseBSDR):
         return self._context.name_dims(declare(self._context, self.n_components_))
 
 
-class PaperBSDRClassifier(BaseBSDRClassifier, PaperEstimator):
+class PaperBSDRClassifier(ProbabilisticClassifier, PaperEstimator):
     """Bayesian supervised dimensionality reduction as printed [1]_, for classification.
 
     A multinomial probit classifier on latent coordinates, which are a random projection of the
@@ -332,9 +339,10 @@ class PaperBSDRClassifier(BaseBSDRClassifier, PaperEstimator):
     """
 
     _target = "multiclass"
+    _several: ClassVar[bool] = True
 
 
-class PaperBSDRRegressor(BaseBSDRRegressor, PaperEstimator):
+class PaperBSDRRegressor(GaussianRegressor, PaperEstimator):
     """The reduced-rank regression of Section II-D of the paper of :class:`PaperBSDRClassifier`.
 
     Outputs are standardised internally. :class:`bsdr_models.BSDRRegressor` is recommended.
@@ -365,3 +373,7 @@ class PaperBSDRRegressor(BaseBSDRRegressor, PaperEstimator):
     """
 
     _target = "regression"
+
+    def _moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+        mean, std = self._posterior.moments(X)
+        return mean, std

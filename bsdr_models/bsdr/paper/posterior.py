@@ -82,7 +82,7 @@ class PaperPosterior(ABC):
         """Centre of latent coordinates by draw, (S, M, R) or (1, M, R), and deviation, (M, R)."""
 
     @abstractmethod
-    def mean_effects(self) -> tuple[FloatArray, FloatArray]:
+    def effects(self) -> tuple[FloatArray, FloatArray]:
         """Posterior means of the effects of scaled features, (P, K), and of the biases, (K,)."""
 
     def _blocks(self, X: FloatArray) -> Iterator[slice]:
@@ -171,7 +171,7 @@ class MeanFieldPosterior(PaperPosterior):
         """Posterior mean of the projection of features, (R, P)."""
         return self.data.design.loadings(self.state.projection.mean).T
 
-    def mean_effects(self) -> tuple[FloatArray, FloatArray]:
+    def effects(self) -> tuple[FloatArray, FloatArray]:
         """As in the base class."""
         mean = self.state.weights.mean
         return self.components().T @ mean[1:], mean[0]
@@ -222,7 +222,7 @@ class DrawPosterior(PaperPosterior):
         """How often each draw of the sampler is taken."""
         return len(self.bias) // len(self.projection)
 
-    def mean_effects(self) -> tuple[FloatArray, FloatArray]:
+    def effects(self) -> tuple[FloatArray, FloatArray]:
         """As in the base class."""
         weights = self.weights[:: self._repeats]
         coef = np.einsum("sdr,srk->dk", self.projection, weights, optimize=True)

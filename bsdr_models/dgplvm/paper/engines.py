@@ -7,11 +7,11 @@ import numpy as np
 from bsdr_models.arrays import FloatArray
 from bsdr_models.dgplvm.back_constraint import Embedder
 from bsdr_models.dgplvm.decoder import Decoder
-from bsdr_models.dgplvm.engines import FitResult, disagreement, make_result
+from bsdr_models.dgplvm.engines import FitResult, calibrate, disagreement, make_result
 from bsdr_models.dgplvm.gp_classifier import fit_gp_classifier
 from bsdr_models.dgplvm.paper.likelihood_embedder import LikelihoodEmbedder
 from bsdr_models.dgplvm.paper.map import KernelMapping, certain, collapse, fit_paper
-from bsdr_models.dgplvm.posterior import Draw, Posterior
+from bsdr_models.dgplvm.posterior import Draw
 from bsdr_models.dgplvm.probit import EP, LAPLACE
 from bsdr_models.dgplvm.problem import Problem
 
@@ -48,7 +48,7 @@ def fit_problem(
         bias=bias,
         integrate_mean=False,
     )
-    classifier = fit_gp_classifier(
+    functions, log_odds = fit_gp_classifier(
         fit.latent,
         problem.y_index,
         approximation=APPROXIMATIONS[approximation],
@@ -65,9 +65,13 @@ def fit_problem(
         "theta": theta,
         "latent_raw": raw,
     }
+    assert problem.training is not None
+    draw = Draw(embedder=embedder, functions=functions)
+    # The temperature is that of each sample left out of the classifier, but not of the embedding.
+    posterior, _ = calibrate([draw], [log_odds], problem.training.divisions[:1], problem)
     return make_result(
         fit,
-        Posterior(draws=(Draw(embedder=embedder, classifier=classifier),)),
+        posterior,
         problem,
         latent=fit.latent,
         left_out=certain(fit.latent),

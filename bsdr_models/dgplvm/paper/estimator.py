@@ -7,6 +7,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models import dims
+from bsdr_models.arrays import FloatArray
 from bsdr_models.dgplvm.base import BaseDGPLVM
 from bsdr_models.dgplvm.criteria import class_centroids
 from bsdr_models.dgplvm.engines import FitResult
@@ -18,6 +19,7 @@ from bsdr_models.dgplvm.settings import Mapping, Optimization
 from bsdr_models.numerics.scaling import HUGE, Scaler
 from bsdr_models.options import COUNT, POSITIVE, StrOptions
 from bsdr_models.rng import RandomState
+from bsdr_models.validation import fit_scaler
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -142,10 +144,12 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
         self.progressbar = progressbar
         self.random_state = random_state
 
-    def _choose_scale(self, scaler: Scaler) -> Scaler:
+    def _scale(self, X: FloatArray) -> FloatArray:
+        scaler = fit_scaler(X, standardize=True)
         of_each = in_different_units(scaler) if self.standardize == "auto" else self.standardize
         self.standardized_ = bool(of_each)
-        return scaler if of_each else common_scale(scaler)
+        self._set_scaler(scaler if of_each else common_scale(scaler))
+        return self._scaler.transform(X)
 
     def _selected_params(self) -> dict[str, object]:
         return {"standardize": self.standardized_}
@@ -156,7 +160,7 @@ class PaperDGPLVMClassifier(BaseDGPLVM):
     def _kernel_mapping(self, problem: Problem) -> KernelMapping:
         return KernelMapping.of(problem.X, self.width if self.mapping == "kernel" else None)
 
-    def _learn(self, problem: Problem, rng: np.random.Generator) -> FitResult:
+    def _run(self, problem: Problem, rng: np.random.Generator) -> FitResult:
         centroids = class_centroids(problem.X, problem.y_index)
         largest = np.abs(problem.X[problem.known]).max()
         if np.ptp(centroids, axis=0).max() < SAME_CENTROIDS * largest:

@@ -1,0 +1,320 @@
+r"""Weights of the candidates of a metric, by how well they predict held-out samples.
+
+.. math::
+    w_j \propto e^{-\kappa n l_j}
+
+with the log loss :math:`l_j` of n held-out samples, a mean over several divisions into folds. It is
+that of Gaussian process regressions of the class indicators on the features in candidate j, with
+the radial basis functions that are the mapping of D-GPLVM, at the best noise and softmax
+temperature. Candidates are learned without the held-out samples. The average predicts better than
+the candidate of the smallest loss, which few samples cannot tell.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations_with_replacement
+
+import numpy as np
+from scipy.linalg import eigh, lapack
+
+from bsdr_models.arrays import BoolArray, FloatArray, IntArray
+from bsdr_models.metric import (
+    CANDIDATES,
+    NAMES,
+    NO_VARIANCE,
+    ClassBasis,
+    MetricName,
+    class_indicators,
+    named_weights,
+)
+from bsdr_models.numerics.folds import stratified_subset
+
+# kappa. At 1 differences of losses that are luck decide; at 0 all candidates count alike.
+SHARPNESS = 0.5
+# Candidates with less weight are left out.
+LEAST_WEIGHT = 0.01
+# Features whose inner products are computed together, so that they stay in the processor's cache.
+BLOCK = 1024
+# Most samples by which candidates are weighted.
+MOST_SAMPLES = 300
+# Width of the radial basis functions, relative to the median squared distance, and prior variance
+# of the mean: those of the mapping of D-GPLVM.
+WIDTH = 2.0
+MEAN_VARIANCE = 0.3
+# Noises of the regressions, relative to the variance of the smooth part.
+NOISES = (0.003, 0.03, 0.3)
+# Inverse softmax temperatures of its predictions that are compared.
+INVERSE_TEMPERATURES = np.geomspace(0.05, 200.0, 12)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricWeights:
+    """Weights of the candidates from all samples, (J,), and without each fold, (F, J) a division.
+
+    There are none without folds if these were not asked for.
+    """
+
+    every: FloatArray
+    without: tuple[FloatArray, ...] = ()
+
+    @classmethod
+    def choose(
+        cls,
+        metric: MetricName,
+        X: FloatArray,
+        classes: IntArray | None,
+        units: FloatArray,
+        divisions: Sequence[IntArray],
+        *,
+        n_folds: int | None = None,
+        by_fold: bool = True,
+        share: float = 1.0,
+    ) -> "MetricWeights":
+        """Weights by held-out samples, of a metric that the user has not named.
+
+        Samples (N, D) are in random order. Classes are (N,), or (N, T) of several labels, -1 if
+        unknown, or None for real outputs, for which ``"auto"`` is unit variance. A division into
+        folds (N,) has numbers from 0, and -1 of samples that are in every training set. With fewer
+        than two folds all candidates count alike; of ``n_folds`` some may be empty. The effective number of samples is a ``share`` of
+        their number. Without ``by_fold`` weights are from all samples alone, in a third of the time.
+        """
+        alone: MetricName = "unit" if metric == "auto" and classes is None else metric
+        equal = named_weights(alone)
+        numbers = [n_folds or int(fold.max(initial=-1)) + 1 for fold in divisions]
+        without = tuple(np.tile(equal, (n * by_fold, 1)) for n in numbers)
+        used = [fold for fold in divisions if len(np.unique(fold[fold >= 0])) > 1]
+        if metric != "auto" or classes is None or not used:
+            return cls(every=equal, without=without)
+        losses = []
+        for number, (fold, n) in enumerate(zip(divisions, numbers, strict=True)):
+            if n > 1:
+                own = _losses_of_division(X, classes, units, fold, n, by_fold=by_fold, share=share)
+                losses.append(own[0])
+                without[number][:] = [_from_losses(row) for row in own[1:]]
+        return cls(every=_from_losses(np.mean(losses, axis=0)), without=without)
+
+
+def _from_losses(losses: FloatArray) -> FloatArray:
+    """Weights (J,) of summed log losses (J,); equal ones if they are unknown."""
+    weights = np.exp(-SHARPNESS * (losses - losses.min()))
+    weights[weights < LEAST_WEIGHT * weights.sum()] = 0.0
+    return np.asarray(weights / weights.sum())
+
+
+def _losses_of_division(
+    X: FloatArray,
+    classes: IntArray,
+    units: FloatArray,
+    fold: IntArray,
+    n_folds: int,
+    *,
+    by_fold: bool,
+    share: float,
+) -> FloatArray:
+    """Summed log losses of the candidates, from all folds and without each of them, (1 + F, J).
+
+    Without a fold they are those of the other folds, each predicted without both.
+    """
+    classes = classes.reshape(len(classes), -1)
+    # Of each fold apart: classes of one do not decide which samples of another are taken.
+    strata = np.unique(np.column_stack([fold, classes]), axis=0, return_inverse=True)[1]
+    some = stratified_subset(strata.reshape(-1), MOST_SAMPLES)
+    X = X[some]
+    classes = classes[some]
+    fold = fold[some]
+    targets = [class_indicators(own) for own in classes.T]
+    together = np.concatenate(targets, axis=1)
+    mean_weights = _mean_weights(targets)
+    shape = (1 + n_folds * by_fold, len(NAMES), len(NOISES), *together.shape)
+    scores = np.full(shape, np.nan)
+    for f, g in combinations_with_replacement(range(n_folds), 2):
+        out = (fold == f) | (fold == g)
+        if out.all() or not out.any() or (f != g and not by_fold):
+            continue
+        predicted = _left_out_scores(X, classes, together, mean_weights, units, out, share)
+        if f == g:
+            scores[0][:, :, out] = predicted
+        else:
+            for own, other in ((f, g), (g, f)):
+                scores[1 + own][:, :, fold == other] = predicted[:, :, fold[out] == other]
+    losses = np.zeros(shape[:2])
+    for row, found in enumerate(scores):
+        known = ~np.isnan(found).any(axis=(0, 1, 3))
+        if known.any():
+            losses[row] = _log_losses(found[:, :, known], [own[known] for own in targets], share)
+    return losses
+
+
+def _mean_weights(targets: list[FloatArray]) -> FloatArray:
+    """Weights (N,) of the samples in the mean of the regressions: classes count alike."""
+    if len(targets) > 1:
+        return np.ones(len(targets[0]))
+    count = targets[0].sum(axis=0)
+    return targets[0] @ np.divide(1.0, count, out=np.zeros_like(count), where=count > 0.0)
+
+
+def _left_out_scores(
+    X: FloatArray,
+    classes: IntArray,
+    targets: FloatArray,
+    mean_weights: FloatArray,
+    units: FloatArray,
+    out: BoolArray,
+    share: float,
+) -> FloatArray:
+    """Predicted targets of M samples left out, by candidate and noise, (J, P, M, K)."""
+    rest = ~out
+    weights = mean_weights[rest] / (mean_weights[rest].sum() or 1.0)
+    basis = ClassBasis.of(classes[rest], share)
+    kernels = candidate_kernels(X, rest, basis, units)
+    return np.stack([_regress(squares, rest, targets[rest], weights, share) for squares in kernels])
+
+
+def candidate_kernels(
+    X: FloatArray, rest: BoolArray, basis: ClassBasis, units: FloatArray
+) -> Iterator[FloatArray]:
+    """Squared distances (N, n) of samples (N, D) from the training ones in each candidate.
+
+    Candidates are learned from the training samples ``rest`` (N,), and their scale is that in which
+    the mean squared length of a training sample is one.
+    """
+    X = X - X[rest].mean(axis=0)
+    scales = basis.scales(X[rest], units, {each.scale for each in CANDIDATES.values()})
+    wide = X.shape[1] > np.count_nonzero(rest)
+    learn = _SampleSpace.learn if wide else _FeatureSpace.learn
+    parts = {scale: learn(X, divisor, rest, basis) for scale, divisor in scales.items()}
+    for each in CANDIDATES.values():
+        products, lengths = parts[each.scale].whitened(each.exponent, rest)
+        size = float(lengths[rest].mean()) or 1.0
+        squares = lengths[:, None] + lengths[rest] - 2.0 * products
+        yield np.maximum(squares, 0.0) / size
+
+
+@dataclass(frozen=True, slots=True)
+class _FeatureSpace:
+    """Samples (N, B) in the axes of their shrunk within-class covariance, with its spectrum."""
+
+    coordinates: FloatArray
+    value: FloatArray  # (B,)
+
+    @classmethod
+    def learn(
+        cls, X: FloatArray, divisor: FloatArray, rest: BoolArray, basis: ClassBasis
+    ) -> "_FeatureSpace":
+        """From centred samples (N, D) and divisors (D,)."""
+        Z = X / divisor
+        value, axes, _ = basis.shrink(Z[rest], int(np.isfinite(divisor).sum()))
+        return cls(Z @ axes, value)
+
+    def whitened(self, exponent: float, rest: BoolArray) -> tuple[FloatArray, FloatArray]:
+        """Inner products (N, n) with training samples and squared lengths (N,)."""
+        Z = self.coordinates * self.value ** (-0.5 * exponent)
+        return Z @ Z[rest].T, np.einsum("nb,nb->n", Z, Z)
+
+
+@dataclass(frozen=True, slots=True)
+class _SampleSpace:
+    """The same for more features than training samples, by inner products of the samples."""
+
+    products: FloatArray  # with training samples, (N, n)
+    lengths: FloatArray  # squared, (N,)
+    along: FloatArray  # coordinates along the axes of the within-class scatter, (N, B)
+    value: FloatArray  # shrunk variances along these, (B,)
+    elsewhere: float  # variance in every other direction
+
+    @classmethod
+    def learn(
+        cls, X: FloatArray, divisor: FloatArray, rest: BoolArray, basis: ClassBasis
+    ) -> "_SampleSpace":
+        """From centred samples (N, D) and divisors (D,)."""
+        products = np.zeros((len(X), np.count_nonzero(rest)))
+        lengths = np.zeros(len(X))
+        factor = 1.0 / divisor
+        for start in range(0, X.shape[1], BLOCK):
+            Z = X[:, start : start + BLOCK] * factor[start : start + BLOCK]
+            products += Z @ Z[rest].T
+            lengths += np.einsum("nd,nd->n", Z, Z)
+        U = basis.basis
+        within = products - (products @ U) @ U.T
+        residual = within[rest] - U @ (U.T @ within[rest])
+        square, vector = eigh(residual)
+        kept = square > NO_VARIANCE * max(float(square[-1]), 0.0)
+        square = square[kept]
+        n_features = int(np.isfinite(divisor).sum())
+        value, elsewhere = basis.shrink_spectrum(square, np.diagonal(residual), n_features)
+        along = within @ (vector[:, kept] / np.sqrt(square))
+        return cls(products, lengths, along, value, elsewhere)
+
+    def whitened(self, exponent: float, rest: BoolArray) -> tuple[FloatArray, FloatArray]:
+        """Inner products (N, n) with training samples and squared lengths (N,)."""
+        if exponent == 0.0:
+            return self.products, self.lengths
+        outside = self.elsewhere**-exponent
+        gain = self.value**-exponent - outside
+        along = self.along * gain
+        products = outside * self.products + along @ self.along[rest].T
+        return products, outside * self.lengths + np.einsum("nb,nb->n", along, self.along)
+
+
+def _regress(
+    squares: FloatArray,
+    rest: BoolArray,
+    targets: FloatArray,
+    mean_weights: FloatArray,
+    share: float,
+) -> FloatArray:
+    """Predictions (P, M, K) of targets (n, K) by Gaussian processes, for each noise.
+
+    From squared distances (N, n) of all samples from the n training samples.
+    """
+    among = squares[rest]
+    n = len(among)
+    middle = min(n + n * (n - 1) // 2, n * n - 1)  # of the sorted distances, n of which are zero
+    typical = float(np.partition(among, middle, axis=None)[middle])
+    typical = typical or float(among.mean()) or 1.0
+    covariance = np.exp((-0.5 * WIDTH / typical) * squares)
+    covariance += MEAN_VARIANCE
+    mean = mean_weights @ targets
+    matrix = covariance[rest]
+    cross = covariance[~rest]
+    found = []
+    for noise in NOISES:
+        noisy = matrix.copy()
+        noisy.flat[:: n + 1] += noise / share
+        _, solved, _ = lapack.dposv(noisy, targets - mean, overwrite_a=1)
+        found.append(mean + cross @ solved)
+    return np.stack(found)
+
+
+def _log_losses(scores: FloatArray, targets: list[FloatArray], share: float) -> FloatArray:
+    """Summed log losses (J,) of held-out samples of such an effective share.
+
+    From scores (J, P, M, K), at the best noise and temperature.
+    """
+    losses = np.zeros((len(INVERSE_TEMPERATURES), *scores.shape[:2]))
+    ends = np.cumsum([own.shape[1] for own in targets])
+    n_known = sum(float(own.sum()) for own in targets)
+    n_effective = share * n_known
+    for own, end in zip(targets, ends, strict=True):
+        shifted = scores[..., end - own.shape[1] : end]
+        shifted = shifted - shifted.mean(axis=-1, keepdims=True)
+        largest = shifted.max(axis=-1)
+        below = shifted - largest[..., None]
+        right = np.einsum("jpmk,mk->jp", shifted, own)
+        count = own.sum(axis=1)
+        for loss, sharp in zip(losses, INVERSE_TEMPERATURES, strict=True):
+            total = sharp * largest + np.log(np.exp(sharp * below).sum(axis=-1))
+            # As if one sample more were of every class alike: certain predictions stay finite.
+            loss += total @ count - sharp * right * n_effective / (n_effective + 1.0)
+    return share * scores.shape[2] / n_known * _parabola(losses).min(axis=1)
+
+
+def _parabola(values: FloatArray) -> FloatArray:
+    """Smallest values along the first axis, between neighbours of the smallest by a parabola."""
+    at = np.clip(values.argmin(axis=0), 1, len(values) - 2)[None]
+    low, middle, high = (np.take_along_axis(values, at + step, axis=0)[0] for step in (-1, 0, 1))
+    curvature = low - 2.0 * middle + high
+    fall = np.divide(
+        (low - high) ** 2, 8.0 * curvature, out=np.zeros_like(low), where=curvature > 0.0
+    )
+    return np.minimum(values.min(axis=0), middle - fall)
