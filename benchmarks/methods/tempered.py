@@ -19,13 +19,12 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.neighbors import NearestCentroid
 from sklearn.svm import SVC, LinearSVC
 
-from benchmarks.methods.base import N_FOLDS, Fitted, Method, UnitSize, scalers, spread
+from benchmarks.methods.base import Fitted, Method, UnitSize, scalers, spread
+from benchmarks.methods.temperature import fit_temperature
 from benchmarks.protocols import Training
 from bsdr_models.baselines import PLSScores
-from bsdr_models.bm2pca.select import rows_to_hold_out
 from bsdr_models.metrics import log_losses
-from bsdr_models.numerics.folds import assign_folds, make_folds, sample_keys
-from bsdr_models.numerics.temperature import fit_temperature
+from bsdr_models.numerics.folds import make_folds, random_keys
 
 COSTS = (0.1, 1.0, 10.0, 100.0)
 # Gaussian kernels of samples of mean square length one, and costs for them.
@@ -33,6 +32,8 @@ GAMMAS, KERNEL_COSTS = (0.03, 0.1, 0.3, 1.0), (1.0, 10.0, 100.0)
 # Thresholds of shrunken centroids, in standard errors; shares of features tried at a split.
 THRESHOLDS, SHARES = (None, 0.5, 1.0, 2.0, 4.0), ("sqrt", 0.1)
 N_TREES = 100
+# Held-out samples after which folds are skipped.
+ENOUGH_SAMPLES = 500
 
 # Machine with fixed settings: training samples, classes, new samples -> scores (M, K) or (M,).
 Machine = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
@@ -89,11 +90,14 @@ def fit(
 
 def _held_out(training: Training, samples: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
     """Held-out samples of each fold, of as many folds as there have to be."""
-    if training.groups is None:
-        fold = assign_folds(y, sample_keys(samples), n_folds=N_FOLDS)
-    else:
-        fold = make_folds(samples, y, training.groups)
-    return rows_to_hold_out(fold, y)
+    keys = random_keys(samples, y, np.random.default_rng(0))
+    fold = make_folds(keys, y, training.groups)
+    rows: list[np.ndarray] = []
+    for number in np.unique(fold[fold >= 0]):
+        rows.append(np.flatnonzero(fold == number))
+        if sum(map(len, rows)) >= ENOUGH_SAMPLES:
+            break
+    return rows
 
 
 def _probabilities(scores: np.ndarray) -> np.ndarray:

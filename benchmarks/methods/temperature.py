@@ -7,15 +7,11 @@ References
 ----------
 .. [1] C. Guo, G. Pleiss, Y. Sun, K. Q. Weinberger (2017). On calibration of modern neural
        networks. ICML.
-.. [2] W. James, C. Stein (1961). Estimation with quadratic loss. Proceedings of the fourth Berkeley
-       symposium on mathematical statistics and probability 1.
 """
 
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import softmax
-
-from bsdr_models.arrays import FloatArray, IntArray
 
 # One pseudo-sample, spread evenly over samples and classes, keeps T positive if all held-out
 # samples are classified correctly.
@@ -24,20 +20,13 @@ PSEUDO_SAMPLES = 1.0
 RANGE = 1e4
 
 
-def fit_temperature(
-    scores: FloatArray, y: IntArray, *, shrink: bool = False, share: float = 1.0
-) -> float:
+def fit_temperature(scores: np.ndarray, y: np.ndarray) -> float:
     r"""T that minimises the log loss of softmax(scores / T), (N, K), of class indices y (N,).
 
     The loss is convex in 1/T, with a gradient of
     :math:`\sum_n \{ \sum_c p_{nc} f_{nc} - \sum_c q_{nc} f_{nc} \}`, where q is the one-hot label
     mixed with the uniform distribution, by ``PSEUDO_SAMPLES`` samples in total. A single column is
     of class 1 against class 0. T is 1 if the class scores of every sample are equal.
-
-    ``shrink`` is for few samples: :math:`\beta = 1/T` has a sampling variance v, the inverse of
-    the second derivative, so its square is too large by v, and
-    :math:`\beta (1 - v / \beta^2)_+` [2]_ replaces it. The effective number of samples is
-    a ``share`` of their number.
     """
     if scores.shape[1] == 1:
         scores = np.column_stack([np.zeros(len(scores)), scores])
@@ -48,8 +37,7 @@ def fit_temperature(
         return 1.0
     centred = centred / spread
     # The uniform part of q vanishes, since scores are centred.
-    n_effective = share * n
-    labelled = n_effective / (n_effective + PSEUDO_SAMPLES) * centred[np.arange(n), y].sum()
+    labelled = n / (n + PSEUDO_SAMPLES) * centred[np.arange(n), y].sum()
 
     def gradient(log_inverse: float) -> float:
         p = softmax(np.exp(log_inverse) * centred, axis=1)
@@ -62,8 +50,4 @@ def fit_temperature(
     if gradient(high) <= 0.0:
         return spread / RANGE
     inverse = float(np.exp(brentq(gradient, low, high, xtol=1e-10)))
-    if shrink:
-        p = softmax(inverse * centred, axis=1)
-        curvature = float(np.sum(p * centred**2) - np.sum(np.sum(p * centred, axis=1) ** 2))
-        inverse = max(inverse - 1.0 / (share * curvature * inverse), 1.0 / RANGE)
     return spread / inverse
