@@ -30,7 +30,7 @@ from bsdr_models.metrics import HeldOutScore
 type Link = Callable[[FloatArray, float], FloatArray]
 
 # pi_0: prior probability that the features tell nothing of the classes.
-NO_SIGNAL = 0.1
+NO_SIGNAL = 0.2
 # beta. Held-out predictions of a few samples share their training samples, so that their
 # likelihoods differ by luck more than those of independent samples.
 POWER = 0.5

@@ -29,7 +29,7 @@ from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.numerics.relevance import LatentCoordinates
 
 # Prior of log T, from the best temperatures of new samples.
-LOG_T = TemperaturePrior(mean=0.0, sd=0.5)
+LOG_T = TemperaturePrior(mean=0.5, sd=0.5)
 # Warning of a classifier whose expectation propagation oscillates.
 NOT_CLASSIFIED = (
     "the Gaussian process classifier has not converged, and class probabilities may be wrong: "

@@ -53,6 +53,8 @@ SEARCH_ITER = 50
 # Maximum number of problems used to optimise t. Those of 26 classes take two thirds of the time of
 # a fit, for a kernel that predicts as well.
 SEARCH_PROBLEMS = 10
+# Probability that a class is random.
+LAPSE = 0.003
 # Power of the relative variance by which log odds are divided.
 DAMPING = 0.25
 # Tolerance of an approximation during optimisation, in standard deviations of its marginals.
@@ -180,7 +182,8 @@ def link(log_odds: FloatArray, temperature: float) -> FloatArray:
     if log_odds.shape[-1] == 1:
         log_odds = np.concatenate([np.zeros_like(log_odds), log_odds], axis=-1)
     log_p = log_softmax(log_odds / temperature, axis=-1)
-    return np.asarray(logsumexp(log_p, axis=-2) - np.log(log_p.shape[-2]))
+    log_p = logsumexp(log_p, axis=-2) - np.log(log_p.shape[-2])
+    return np.logaddexp(np.log1p(-LAPSE) + log_p, np.log(LAPSE / log_p.shape[-1]))
 
 
 def fit_gp_classifier(
