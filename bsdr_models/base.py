@@ -26,7 +26,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from bsdr_models.arrays import FloatArray, IntArray, SamplesLike, TargetLike
 from bsdr_models.dask_arrays import by_chunks, is_dask, not_in_memory
-from bsdr_models.groups import read_groups, warn_of_replicates
+from bsdr_models.groups import read_groups
 from bsdr_models.inference.datatree import Context, InferenceMethod
 from bsdr_models.inference.result import Result
 from bsdr_models.inference.sampling import Schedule
@@ -38,10 +38,12 @@ from bsdr_models.numerics.row_space import Rows
 from bsdr_models.numerics.scaling import Scaler, pad
 from bsdr_models.options import N_DRAWS, N_JOBS, Options, StrOptions, check_parameters
 from bsdr_models.process_state import numpy_errors, one_thread, warn
+from bsdr_models.replicates import warn_of_replicates
 from bsdr_models.rng import as_generator
 from bsdr_models.spec import ModelSpec
 from bsdr_models.summary import summarise, to_html
 from bsdr_models.targets import Targets
+from bsdr_models.training import is_shared
 from bsdr_models.validation import (
     check_order,
     check_samples,
@@ -269,10 +271,8 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     # A fit, the same for all models: what a model has of its own is in the methods below it.
 
-    def _fit(
-        self, X: SamplesLike, y: TargetLike, groups: TargetLike | None, **more: object
-    ) -> Self:
-        """Validate, scale, learn, describe; ``more`` is for `_learn`."""
+    def _fit(self, X: SamplesLike, y: TargetLike, groups: TargetLike | None, **given: Any) -> Self:
+        """Validate, scale, learn, describe; `_learn` finds what else is ``given`` as attributes."""
         self._reset()
         self._check_params()
         require_targets(self, X, y)
@@ -301,14 +301,17 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         rng, later = as_generator(self.random_state).spawn(2)
         self._seed = int(later.integers(2**63))  # of imputations and draws for the trees
         X = self._scale(context.X)
-        if context.groups is None:
-            warn_of_replicates(X, targets.index)
+        if context.groups is None and not is_shared():  # as a member of a stack
+            self._warn_of_replicates(X, targets)
         with one_thread(), self._fitting((n, context.X.shape[1])):
             self._context = replace(context, X=X, constant=self._scaler.constant)
-            result = self._learn(targets, rng, **more)
-            self._set_result(
-                result, replace(self._context, attrs={**targets.attrs, **result.attrs})
-            )
+            for name, value in given.items():
+                setattr(self, name, value)
+            result = self._learn(targets, rng)
+            for name in given:
+                delattr(self, name)
+            attrs = {**targets.attrs, **result.attrs}
+            self._set_result(result, replace(self._context, attrs=attrs))
             self._name_fitted()
         return self
 
@@ -329,13 +332,17 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self._set_scaler(fit_scaler(X, standardize=getattr(self, "standardize", True)))
         return self._scaler.transform(X)
 
+    def _warn_of_replicates(self, X: Rows, targets: Targets) -> None:
+        """Warn if what scaled samples tell of the targets rests on near neighbours."""
+        warn_of_replicates(X, targets.index, targets.coded.astype(np.float64))
+
     def _set_scaler(self, scaler: Scaler) -> None:
         self._scaler = scaler
         self.mean_ = scaler.location
         self.scale_ = scaler.scale
 
     @abstractmethod
-    def _learn(self, targets: Targets, rng: np.random.Generator, **more: Any) -> Result[Any]:
+    def _learn(self, targets: Targets, rng: np.random.Generator) -> Result[Any]:
         """Posterior of the samples in `_context`, with predictions of those held out."""
 
     @abstractmethod

@@ -183,12 +183,13 @@ def judge(
         log_p.append(of_division)
         scores.append(np.where(y >= 0, _of_truth(of_division, y), np.nan))
     averaged = log_softmax(_mean_of_known(log_p), axis=-1)
+    n_folds = len(np.unique(divisions[0][divisions[0] >= 0]))
     score = _mean_of_known(scores)
     return Judged(
         calibration=likelihoods.calibrate(ever, share),
-        score=HeldOutScore.of(score, y, groups=groups),
+        score=HeldOutScore.of(score, y, groups=groups, n_folds=n_folds),
         log_p=averaged if y.ndim == 1 else averaged[..., 1],
-        each=_mean_of_known(score.reshape(len(y), -1).T),
+        each=_mean_of_known(list(score.reshape(len(y), -1).T)),
     )
 
 

@@ -75,8 +75,9 @@ class MetricWeights:
         Samples (N, D) are in random order. Classes are (N,), or (N, T) of several labels, -1 if
         unknown, or None for real outputs, for which ``"auto"`` is unit variance. A division into
         folds (N,) has numbers from 0, and -1 of samples that are in every training set. With fewer
-        than two folds all candidates count alike; of ``n_folds`` some may be empty. The effective number of samples is a ``share`` of
-        their number. Without ``by_fold`` weights are from all samples alone, in a third of the time.
+        than two folds all candidates count alike; of ``n_folds`` some may be empty. The effective
+        number of samples is a ``share`` of their number. Without ``by_fold`` weights are from all
+        samples alone, in a third of the time.
         """
         alone: MetricName = "unit" if metric == "auto" and classes is None else metric
         equal = named_weights(alone)

@@ -6,6 +6,7 @@ independent exponentials divided by their sum.
 References
 ----------
 .. [1] D. B. Rubin (1981). The Bayesian bootstrap. Annals of Statistics 9(1).
+.. [2] C. Nadeau, Y. Bengio (2003). Inference for the generalization error. Machine Learning 52.
 """
 
 from collections.abc import Mapping
@@ -21,10 +22,9 @@ from bsdr_models.numerics.dependence import error_of_sum
 # Bootstrap replicates.
 N_RESAMPLES = 1000
 # There is little evidence of a signal if the gain in held-out log score, in nats per sample, less
-# so many standard errors, the lower end of a 90 % interval, is at most the second. Settings chosen
-# by the same samples gain about one nat in all without a signal, and the standard error of so small
-# a gain is as large as the gain itself.
-N_STANDARD_ERRORS = 1.28
+# so many standard errors is at most the second. A larger number would call weak signals none: the
+# class frequencies have a part in predictions, which shrinks gains without a signal to nearly zero.
+N_STANDARD_ERRORS = 0.85
 MIN_GAIN = 0.01
 
 
@@ -60,12 +60,16 @@ class HeldOutScore:
         frequency: FloatArray | None = None,
         *,
         groups: IntArray | None = None,
+        n_folds: int | None = None,
     ) -> "HeldOutScore":
         """Score of the log probabilities of held-out labels y, (M,) or (M, K), NaN where unknown.
 
         ``frequency`` is that of each label among the training samples, by default that in y, of
         which a cross-validation holds out every one. With fewer than two samples, or ``groups``
         (M,) of them, which are independent where samples of one are not, all is NaN.
+
+        Fits without one of ``n_folds`` F share most of their training samples. The variance of the
+        gain is then larger than that of independent samples by 1 + F / (F - 1) [2]_.
         """
         known = ~np.isnan(log_p)
         m = len(log_p)
@@ -85,7 +89,7 @@ class HeldOutScore:
         return cls(
             score=float(np.nansum(log_p) / total),
             gain=float(mean),
-            gain_se=error_of_sum(residual, groups) / total,
+            gain_se=error_of_folds(n_folds) * error_of_sum(residual, groups) / total,
         )
 
     @property
@@ -101,6 +105,17 @@ class HeldOutScore:
     def attrs(self) -> dict[str, float]:
         """Attributes of a tree; none without held-out labels."""
         return self.named() if np.isfinite(self.score) else {}
+
+
+def error_of_folds(n_folds: int | None, ratio: float | None = None) -> float:
+    """Factor of the standard error of a score over samples, with dependent training sets [2]_.
+
+    Of folds that hold out every sample once, or with a ``ratio`` of held-out to training samples.
+    """
+    if n_folds is None or n_folds < 2:
+        return 1.0
+    ratio = 1.0 / (n_folds - 1) if ratio is None else ratio
+    return float(np.sqrt(1.0 + n_folds * ratio))
 
 
 def lack_of_signal(attrs: Mapping[Any, Any]) -> str | None:
@@ -208,9 +223,14 @@ def log_losses(probability: FloatArray, y_index: IntArray) -> FloatArray:
 
 
 def mean_of_samples(
-    values: FloatArray, *, prob: float, rng: np.random.Generator, groups: np.ndarray | None = None
+    values: FloatArray,
+    *,
+    prob: float,
+    rng: np.random.Generator,
+    groups: np.ndarray | None = None,
+    factor: float = 1.0,
 ) -> Estimate:
-    """Mean of the values of samples, (N,), with bootstrap quantiles.
+    """Mean of the values of samples, (N,), with bootstrap quantiles, so many times as far from it.
 
     Samples are independent or, if their ``groups`` (N,) are given, those of different groups are.
     """
@@ -218,5 +238,7 @@ def mean_of_samples(
     sums = np.stack([np.bincount(index, each) for each in (values, np.ones(len(values)))], axis=1)
     resampled = [rng.standard_exponential(len(sums)) @ sums for _ in range(N_RESAMPLES)]
     total, count = np.transpose(resampled)
-    low, high = np.quantile(total / count, [0.5 - 0.5 * prob, 0.5 + 0.5 * prob])
-    return Estimate(value=float(values.mean()), low=float(low), high=float(high))
+    mean = float(values.mean())
+    ends = np.quantile(total / count, [0.5 - 0.5 * prob, 0.5 + 0.5 * prob])
+    low, high = (mean + factor * (ends - mean)).tolist()
+    return Estimate(value=mean, low=low, high=high)

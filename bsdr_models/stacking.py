@@ -142,6 +142,7 @@ class StackedClassifier(ProbabilisticClassifier, _BaseComposition):
 
     _spec: ClassVar[ModelSpec] = SPEC
     _method: ClassVar[InferenceMethod] = "stack"
+    _given: SamplesLike  # samples as given, during a fit
     _parameter_constraints: ClassVar[Mapping[str, Sequence[object]]] = {
         "estimators": [list, tuple, None],
     }
@@ -181,7 +182,7 @@ class StackedClassifier(ProbabilisticClassifier, _BaseComposition):
         ValueError
             If names of members are not unique or conflict with arguments, or y is of another kind.
         """
-        return self._fit(X, y, groups, given=X)
+        return self._fit(X, y, groups, _given=X)
 
     def _check_params(self) -> None:
         super()._check_params()
@@ -192,15 +193,16 @@ class StackedClassifier(ProbabilisticClassifier, _BaseComposition):
         self._scaler = Scaler.identity(X.shape[1])
         return X
 
-    def _learn(
-        self, targets: Targets, rng: np.random.Generator, given: SamplesLike = None
-    ) -> Result[FloatArray]:
+    def _warn_of_replicates(self, X: FloatArray, targets: Targets) -> None:
+        super()._warn_of_replicates(Scaler.fit(X).transform(X), targets)
+
+    def _learn(self, targets: Targets, rng: np.random.Generator) -> Result[FloatArray]:
         context = self._context
         kinds = {"bsdr": BSDRClassifier, "bm2pca": BM2PCAClassifier, "dgplvm": DGPLVMClassifier}
         members = self.estimators or [
             (name, kind(random_state=int(rng.integers(2**31)))) for name, kind in kinds.items()
         ]
-        X = _as_members_take(given, context.X)
+        X = _as_members_take(self._given, context.X)
         seed = int(rng.integers(2**31))
         fit = partial(
             _fit_member, X=X, y=targets.y, table=context.X, groups=context.groups, seed=seed
@@ -219,7 +221,9 @@ class StackedClassifier(ProbabilisticClassifier, _BaseComposition):
         self._held_out = log_p
         self._context = replace(context, labels=self.classes_, index=index)
         groups = None if training.groups is None else training.groups[known]
-        score = HeldOutScore.of(self._pooled[known, index[known]], index[known], groups=groups)
+        score = HeldOutScore.of(
+            self._pooled[known, index[known]], index[known], groups=groups, n_folds=training.n_folds
+        )
         return Result(
             posterior=self.weights_,
             trace=np.empty(0),
@@ -383,15 +387,8 @@ def _divide(X: FloatArray, targets: Targets, groups: IntArray | None) -> Trainin
     scaled = Scaler.fit(X).transform(X)
     rng = np.random.default_rng()  # that of the shared divisions counts
     n_classes = len(targets.names)
-    return Training.of(
-        scaled,
-        targets.coded,
-        n_classes,
-        np.ones(scaled.shape[1]),
-        metric=None,
-        rng=rng,
-        groups=groups,
-    )
+    units = np.ones(scaled.shape[1])
+    return Training.of(scaled, targets.coded, n_classes, units, metric=None, rng=rng, groups=groups)
 
 
 def _fit_member(

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
@@ -28,8 +29,8 @@ from bsdr_models.numerics.row_space import Rows, as_dense
 
 # A fit has as many divisions as together hold about so many samples out, within these limits: what
 # one division decides differs from what another one does most with few samples.
-HELD_OUT = 300
-MOST_DIVISIONS = 4
+HELD_OUT = 200
+MOST_DIVISIONS = 2
 
 # A fold: the number of its division, and its own number in it.
 type Fold = tuple[int, int]
@@ -242,7 +243,12 @@ def shared_training(seed: int) -> Iterator[None]:
         _shared.reset(token)
 
 
-def _digest(part: object) -> object:
+def is_shared() -> bool:
+    """Whether fits share their training samples."""
+    return _shared.get() is not None
+
+
+def _digest(part: Any) -> object:
     """Digest of the contents of an array, dense or sparse."""
     if part is None:
         return None

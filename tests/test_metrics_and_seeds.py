@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from bsdr_models.numerics.temperature import fit_temperature
 from scipy.special import log_softmax
 from scipy.stats import norm
 from sklearn.metrics import log_loss
@@ -13,7 +14,6 @@ from bsdr_models.metrics import (
     log_losses,
     mean_of_samples,
 )
-from bsdr_models.numerics.temperature import fit_temperature
 
 
 def test_calibration_error_is_the_weighted_gap_of_the_bins():

@@ -88,8 +88,9 @@ class BaseBM2PCA(Estimator):
         return self._scaler.transform(X)
 
     def _prepare(self, X: Rows, *, bounded: bool = True) -> Rows:
-        bounded = bounded and self._largest is not None and not issparse(X)
-        return np.clip(X, -self._largest, self._largest) if bounded else X
+        if self._largest is None or not bounded or issparse(X):
+            return X
+        return np.clip(X, -self._largest, self._largest)
 
     def _impute(self, X: Rows) -> Rows:
         """Scaled samples with missing values imputed."""

@@ -27,8 +27,8 @@ from bsdr_models.training import Fold, Training
 MOST_SAMPLES = 1250
 # Held-out samples after which folds are skipped: the standard error of the mean log loss is 0.05.
 ENOUGH_SAMPLES = 500
-# Prior of log T, in units of the root mean square of the class scores, from the best temperatures of
-# new samples of ten data sets.
+# Prior of log T, in units of the root mean square of the class scores, from the best temperatures
+# of new samples of ten data sets.
 LOG_T = TemperaturePrior(mean=-1.0, sd=0.6)
 # Gain of an iteration, relative to the objective, and iterations at which fits of folds stop. They
 # take 1 / 6 of the time to convergence, with the same costs, temperature and accuracy.

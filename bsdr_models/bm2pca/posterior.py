@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from scipy.sparse import issparse
@@ -86,7 +85,11 @@ class Predictor(ABC):
 
     __slots__ = ()
     probabilities: Probabilities
-    factor_models: tuple[FactorModel, ...]
+
+    @property
+    @abstractmethod
+    def factor_models(self) -> tuple[FactorModel, ...]:
+        """Models of the features."""
 
     @property
     @abstractmethod
@@ -164,7 +167,11 @@ class Posterior(Predictor):
     projection_cov: FloatArray | None
     settings: Settings
     probabilities: Probabilities = PLAIN
-    factor_models: ClassVar[tuple[FactorModel, ...]] = ()  # type: ignore[misc]
+
+    @property
+    def factor_models(self) -> tuple[FactorModel, ...]:
+        """None: features have a metric."""
+        return ()
 
     @property
     def one_vs_rest(self) -> bool:

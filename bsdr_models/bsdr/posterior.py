@@ -8,8 +8,8 @@ logarithm is therefore divided by a temperature T (temperature scaling [1]_),
     p_T(k \mid x) = (1 - \epsilon) \frac{p(k \mid x)^{1/T}}{\sum_j p(j \mid x)^{1/T}}
     + \frac{\epsilon}{K} .
 
-T = 1 is the posterior predictive. Temperature and class frequencies (:mod:`bsdr_models.calibration`)
-affect predictions only, not the posterior.
+T = 1 is the posterior predictive. Temperature and class frequencies
+(:mod:`bsdr_models.calibration`) affect predictions only, not the posterior.
 
 References
 ----------

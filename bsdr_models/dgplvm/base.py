@@ -46,6 +46,7 @@ class BaseDGPLVM(ProbabilisticClassifier):
     optimization: settings.Optimization | None
     unlabeled: object
     _metric: Metric
+    _dynamics: Dynamics | None  # during a fit
 
     def fit(
         self,
@@ -83,11 +84,9 @@ class BaseDGPLVM(ProbabilisticClassifier):
             if (n := _num_samples(X)) > self._most_samples:
                 raise ValueError(f"sequence needs at most {self._most_samples} samples, got {n}")
             dynamics = Dynamics.of(sequence)
-        return self._fit(X, y, groups, dynamics=dynamics)
+        return self._fit(X, y, groups, _dynamics=dynamics)
 
-    def _learn(
-        self, targets: Targets, rng: np.random.Generator, dynamics: Dynamics | None = None
-    ) -> FitResult:
+    def _learn(self, targets: Targets, rng: np.random.Generator) -> FitResult:
         index = targets.coded
         n_classes = len(targets.names)
         n_components = int(self.n_components or min(self._most_components, n_classes - 1))
@@ -109,7 +108,7 @@ class BaseDGPLVM(ProbabilisticClassifier):
             n_components=n_components,
             criterion=criterion,
             optimization=self._option("optimization"),
-            dynamics=dynamics,
+            dynamics=self._dynamics,
             priors=priors,
             mapping=mapping,
             training=training,

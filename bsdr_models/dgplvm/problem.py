@@ -17,8 +17,8 @@ from bsdr_models.training import Training
 class Problem:
     """Training samples (N, B), classes (N,), -1 without a label, and options.
 
-    Samples are in the metric of the training samples, if these are given. ``criterion`` is that of the
-    priors or what "auto" stands for; ``dynamics`` are for sequences.
+    Samples are in the metric of the training samples, if these are given. ``criterion`` is that of
+    the priors or what "auto" stands for; ``dynamics`` are for sequences.
     """
 
     X: FloatArray

@@ -27,8 +27,8 @@ EXCESS = 10.0
 def random_keys(X: Rows, classes: IntArray | None, rng: np.random.Generator) -> IntArray:
     """Random permutation of 0 to N - 1, a number for each sample, by ranks within its class.
 
-    X (N, D) is dense, NaN if missing, or sparse. Classes are (N,), or (N, T) of several labels; None
-    for real outputs.
+    X (N, D) is dense, NaN if missing, or sparse. Classes are (N,), or (N, T) of several labels;
+    None for real outputs.
     """
     n = X.shape[0]
     size = _mean_square(X)
@@ -120,7 +120,8 @@ def _folds_of_groups(strata: IntArray, groups: IntArray, keys: IntArray) -> IntA
     count = np.concatenate(counts, axis=1)  # samples of each class in each group, (G, K)
     n_groups = np.count_nonzero(count, axis=0)
     alone = (count[:, n_groups == 1] > 0.0).any(axis=1)
-    n_folds = min(N_FOLDS, int(n_groups[n_groups > 1].max(initial=0)), np.count_nonzero(~alone))
+    most = int(n_groups[n_groups > 1].max(initial=0))
+    n_folds = min(N_FOLDS, most, int(np.count_nonzero(~alone)))
     fold_of = np.full(len(names), -1, dtype=np.int64)
     if n_folds > 1:
         first = np.full(len(names), len(keys), dtype=np.int64)
@@ -177,9 +178,9 @@ def _stratify_labels(classes: IntArray, keys: IntArray, n_folds: int) -> IntArra
     """
     order = np.argsort(keys, kind="stable")
     place = np.argsort(order)
-    members = [
-        order[own[order] == label] for own in classes.T for label in np.unique(own[own >= 0])
-    ]
+    members = []
+    for own in classes.T:
+        members += [order[own[order] == label] for label in np.unique(own[own >= 0])]
     members.sort(key=lambda own: (len(own), place[own].tolist()))
     fold = np.full(len(classes), -1, dtype=np.int64)
     total = np.zeros(n_folds, dtype=np.int64)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from bsdr_models.bm2pca.select import HeldOutFold, fit_fold
 from scipy import sparse
 from scipy.stats import ortho_group
 
@@ -11,7 +12,6 @@ from bsdr_models import BM2PCAClassifier, HingeLoss
 from bsdr_models.bm2pca import engines, posterior, select, sparse_metric, subspace
 from bsdr_models.bm2pca.engines import learn_metric
 from bsdr_models.bm2pca.problem import Problem, encode
-from bsdr_models.bm2pca.select import HeldOutFold, fit_fold
 from bsdr_models.bm2pca.sparse_metric import SparseMetric, is_large
 
 N, D, K = 60, 12, 3

@@ -6,6 +6,15 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from bsdr_models.bm2pca.select import (
+    N_FOLDS,
+    average,
+    balanced_folds,
+    best_of,
+    mean_cost,
+    rows_to_hold_out,
+    subsample,
+)
 from scipy.special import expit, softmax
 from sklearn.metrics import log_loss
 
@@ -16,15 +25,6 @@ from bsdr_models.bm2pca.estimator import COSTS
 from bsdr_models.bm2pca.paper import engines
 from bsdr_models.bm2pca.paper.select import choose_best, cross_validate
 from bsdr_models.bm2pca.problem import Problem, class_index
-from bsdr_models.bm2pca.select import (
-    N_FOLDS,
-    average,
-    balanced_folds,
-    best_of,
-    mean_cost,
-    rows_to_hold_out,
-    subsample,
-)
 from bsdr_models.metric import SHARPNESS
 from bsdr_models.numerics.folds import assign_folds
 

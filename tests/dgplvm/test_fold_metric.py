@@ -6,11 +6,11 @@ from functools import partial
 
 import numpy as np
 import pytest
+from bsdr_models.dgplvm.fold_metric import FoldMetric, in_metric
 from scipy.spatial.distance import cdist
 
 from bsdr_models import DGPLVMClassifier
 from bsdr_models.dgplvm.back_constraint import make_mapping
-from bsdr_models.dgplvm.fold_metric import FoldMetric, in_metric
 from bsdr_models.dgplvm.settings import Mapping
 
 SETTINGS = {"width": 2.0, "noise": 0.05, "mean_variance": 0.3}

@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-
-from bsdr_models.dgplvm.back_constraint import centroid_weights, make_mapping
 from bsdr_models.dgplvm.leave_one_out import (
     MIN_SLOPE,
     LeaveOneOutFit,
@@ -14,6 +12,8 @@ from bsdr_models.dgplvm.leave_one_out import (
     mapping_scale,
     whitened_indicators,
 )
+
+from bsdr_models.dgplvm.back_constraint import centroid_weights, make_mapping
 
 
 def condition(prior, latent, left, row):

@@ -5,6 +5,13 @@ from itertools import product
 
 import numpy as np
 import pytest
+from bsdr_models.dgplvm.fold_metric import FoldMetric, in_metric
+from bsdr_models.dgplvm.leave_one_out import (
+    initial_coordinates,
+    leave_out_tuples,
+    whitened_indicators,
+)
+from bsdr_models.dgplvm.select import NOISE_PRIOR, WIDTH_PRIOR, choose_settings
 from scipy.linalg import orthogonal_procrustes
 from scipy.spatial.distance import cdist
 
@@ -13,16 +20,9 @@ from bsdr_models.dgplvm import map_search, settings
 from bsdr_models.dgplvm.back_constraint import centroid_weights, median_distance
 from bsdr_models.dgplvm.back_constraint import make_mapping as mapping_of
 from bsdr_models.dgplvm.engines import disagreement, fit_mode
-from bsdr_models.dgplvm.fold_metric import FoldMetric, in_metric
-from bsdr_models.dgplvm.leave_one_out import (
-    initial_coordinates,
-    leave_out_tuples,
-    whitened_indicators,
-)
 from bsdr_models.dgplvm.map_search import collapse, fit_map
 from bsdr_models.dgplvm.priors import LogNormal
 from bsdr_models.dgplvm.problem import Problem
-from bsdr_models.dgplvm.select import NOISE_PRIOR, WIDTH_PRIOR, choose_settings
 from bsdr_models.dgplvm.settings import NOISES, WIDTHS, Optimization
 
 OMEGA = 0.3

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from bsdr_models.numerics.temperature import fit_temperature
 from scipy import optimize
 from scipy.special import log_softmax, softmax
 
 from bsdr_models.numerics import temperature
-from bsdr_models.numerics.temperature import fit_temperature
 
 
 def make_scores(n=200, k=4, T=0.3, seed=0):

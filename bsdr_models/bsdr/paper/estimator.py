@@ -98,7 +98,7 @@ class PaperEstimator(BaseBSDR):
         scale = float(priors.latent_scale)
         context = PaperContext.of(self._context, targets.coded, priors=priors, latent_scale=scale)
         self._context = context
-        n_components = int(self.n_components)
+        n_components = int(self.n_components or 1)
         with units_of_samples(context.X, standardize=self.standardize):
             if self.inference != "mean_field":
                 schedule = self._schedule()
