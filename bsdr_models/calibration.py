@@ -174,7 +174,7 @@ def judge(
     scores = []
     log_p = []
     for own, fold in zip(values, divisions, strict=True):
-        of_division = np.full(link(own, 1.0).shape, np.nan)
+        of_division = np.full((len(y), *likelihoods.log_frequency.shape), np.nan)
         for number in np.unique(fold[fold >= 0]):
             out = fold == number
             others = ever & ~out

@@ -80,8 +80,8 @@ class ProbabilisticClassifier(ScoreMixin, ClassifierMixin, Estimator):
     def held_out_log_proba_(self) -> FloatArray | None:
         """Log probabilities of training samples, (n_samples, n_classes), without their labels.
 
-        By cross-validation or leaving one out during the fit, whose settings and temperature they
-        chose; NaN of samples that were not held out, and None if none was.
+        By the folds of the fit, each at the temperature of the other folds; means over its
+        divisions. NaN of samples that were not held out, and None if none was.
         """
         check_is_fitted(self)
         log_p = self._result.held_out_log_proba

@@ -276,7 +276,12 @@ def compare_models(
         both = ~np.isnan(difference)
         own = None if group_index is None else group_index[both]
         rng = np.random.default_rng(seed)
-        factor = error_of_folds(len(folds), ratio) if prob == PROB else 1.0  # a race is of few
+        factor = 1.0  # a race is of few folds
+        if prob == PROB:
+            done = [test for _, test in folds[: len(fits[BASE_RATE])]]
+            tested = np.concatenate(done)
+            per_repeat = len(done) * len(np.unique(tested)) / len(tested)
+            factor = error_of_folds(per_repeat, ratio)
         return mean_of_samples(difference[both], prob=prob, groups=own, rng=rng, factor=factor)
 
     def clearly_behind(of: Mapping[str, _Scores]) -> dict[str, str]:

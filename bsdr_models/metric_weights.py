@@ -10,9 +10,11 @@ temperature. Candidates are learned without the held-out samples. The average pr
 the candidate of the smallest loss, which few samples cannot tell.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import combinations_with_replacement
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from scipy.linalg import eigh, lapack
@@ -24,6 +26,7 @@ from bsdr_models.metric import (
     NO_VARIANCE,
     ClassBasis,
     MetricName,
+    Scale,
     class_indicators,
     named_weights,
 )
@@ -45,17 +48,16 @@ MEAN_VARIANCE = 0.3
 NOISES = (0.003, 0.03, 0.3)
 # Inverse softmax temperatures of its predictions that are compared.
 INVERSE_TEMPERATURES = np.geomspace(0.05, 200.0, 12)
+# Errors of sums of squares, as a share of them.
+ROUNDING = 1e-14
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricWeights:
-    """Weights of the candidates from all samples, (J,), and without each fold, (F, J) a division.
-
-    There are none without folds if these were not asked for.
-    """
+    """Weights of the candidates from all samples, (J,), and without each fold, (F, J) each."""
 
     every: FloatArray
-    without: tuple[FloatArray, ...] = ()
+    without: Sequence[FloatArray] = ()
 
     @classmethod
     def choose(
@@ -67,7 +69,6 @@ class MetricWeights:
         divisions: Sequence[IntArray],
         *,
         n_folds: int | None = None,
-        by_fold: bool = True,
         share: float = 1.0,
     ) -> "MetricWeights":
         """Weights by held-out samples, of a metric that the user has not named.
@@ -76,23 +77,39 @@ class MetricWeights:
         unknown, or None for real outputs, for which ``"auto"`` is unit variance. A division into
         folds (N,) has numbers from 0, and -1 of samples that are in every training set. With fewer
         than two folds all candidates count alike; of ``n_folds`` some may be empty. The effective
-        number of samples is a ``share`` of their number. Without ``by_fold`` weights are from all
-        samples alone, in a third of the time.
+        number of samples is a ``share`` of their number.
         """
         alone: MetricName = "unit" if metric == "auto" and classes is None else metric
         equal = named_weights(alone)
         numbers = [n_folds or int(fold.max(initial=-1)) + 1 for fold in divisions]
-        without = tuple(np.tile(equal, (n * by_fold, 1)) for n in numbers)
-        used = [fold for fold in divisions if len(np.unique(fold[fold >= 0])) > 1]
-        if metric != "auto" or classes is None or not used:
-            return cls(every=equal, without=without)
-        losses = []
-        for number, (fold, n) in enumerate(zip(divisions, numbers, strict=True)):
-            if n > 1:
-                own = _losses_of_division(X, classes, units, fold, n, by_fold=by_fold, share=share)
-                losses.append(own[0])
-                without[number][:] = [_from_losses(row) for row in own[1:]]
-        return cls(every=_from_losses(np.mean(losses, axis=0)), without=without)
+        alike = tuple(np.tile(equal, (n, 1)) for n in numbers)
+        used = [len(np.unique(fold[fold >= 0])) > 1 for fold in divisions]
+        if metric != "auto" or classes is None or not all(used):
+            return cls(every=equal, without=alike)
+        columns = classes.reshape(len(classes), -1)
+        parts = [
+            _Division.of(X, columns, units, fold, n, share)
+            for fold, n in zip(divisions, numbers, strict=True)
+        ]
+        every = _from_losses(np.mean([part.losses() for part in parts], axis=0))
+        return cls(every=every, without=_Without(parts))
+
+
+@dataclass(frozen=True, slots=True)
+class _Without(Sequence[FloatArray]):
+    """Weights without each fold, (F, J), of each division, computed when they are asked for."""
+
+    divisions: Sequence["_Division"]
+    found: dict[int, FloatArray] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.divisions)
+
+    def __getitem__(self, number: Any) -> Any:
+        if number not in self.found:
+            losses = self.divisions[number].losses_without()
+            self.found[number] = np.stack([_from_losses(row) for row in losses])
+        return self.found[number]
 
 
 def _from_losses(losses: FloatArray) -> FloatArray:
@@ -102,88 +119,129 @@ def _from_losses(losses: FloatArray) -> FloatArray:
     return np.asarray(weights / weights.sum())
 
 
-def _losses_of_division(
-    X: FloatArray,
-    classes: IntArray,
-    units: FloatArray,
-    fold: IntArray,
-    n_folds: int,
-    *,
-    by_fold: bool,
-    share: float,
-) -> FloatArray:
-    """Summed log losses of the candidates, from all folds and without each of them, (1 + F, J).
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Division:
+    """Samples of one division into folds, at most so many, by which candidates are weighted."""
 
-    Without a fold they are those of the other folds, each predicted without both.
-    """
-    classes = classes.reshape(len(classes), -1)
-    # Of each fold apart: classes of one do not decide which samples of another are taken.
-    strata = np.unique(np.column_stack([fold, classes]), axis=0, return_inverse=True)[1]
-    some = stratified_subset(strata.reshape(-1), MOST_SAMPLES)
-    X = X[some]
-    classes = classes[some]
-    fold = fold[some]
-    targets = [class_indicators(own) for own in classes.T]
-    together = np.concatenate(targets, axis=1)
-    mean_weights = _mean_weights(targets)
-    shape = (1 + n_folds * by_fold, len(NAMES), len(NOISES), *together.shape)
-    scores = np.full(shape, np.nan)
-    for f, g in combinations_with_replacement(range(n_folds), 2):
-        out = (fold == f) | (fold == g)
-        if out.all() or not out.any() or (f != g and not by_fold):
-            continue
-        predicted = _left_out_scores(X, classes, together, mean_weights, units, out, share)
-        if f == g:
-            scores[0][:, :, out] = predicted
-        else:
+    X: FloatArray  # (N, D), centred
+    classes: IntArray  # (N, T)
+    units: FloatArray
+    fold: IntArray  # (N,)
+    n_folds: int
+    share: float
+    targets: list[FloatArray]  # indicators of the values of each label, (N, K)
+    whole: dict[Scale, FloatArray]  # inner products (N, N) in scales that know no class
+
+    @classmethod
+    def of(
+        cls,
+        X: FloatArray,
+        classes: IntArray,
+        units: FloatArray,
+        fold: IntArray,
+        n_folds: int,
+        share: float,
+    ) -> "_Division":
+        """Of each fold apart: classes of one do not decide which samples of another are taken."""
+        strata = np.unique(np.column_stack([fold, classes]), axis=0, return_inverse=True)[1]
+        some = stratified_subset(strata.reshape(-1), MOST_SAMPLES)
+        X = X[some] - X[some].mean(axis=0)
+        whole: dict[Scale, FloatArray] = {}
+        if X.shape[1] > len(X):
+            total = np.einsum("nd,nd->d", X, X) / len(X)
+            varies = total > NO_VARIANCE * total.max(initial=0.0)
+            X = X[:, varies]
+            units = units[varies]
+            with np.errstate(divide="ignore", over="ignore"):  # of negligible features
+                common = 1.0 / units
+            whole["common"] = _inner_products(X, common, slice(None))[0]
+            whole["total"] = _inner_products(X, np.sqrt(total[varies]), slice(None))[0]
+        return cls(
+            X=X,
+            classes=classes[some],
+            units=units,
+            fold=fold[some],
+            n_folds=n_folds,
+            share=share,
+            targets=[class_indicators(own) for own in classes[some].T],
+            whole=whole,
+        )
+
+    def losses(self) -> FloatArray:
+        """Summed log losses (J,) of the candidates, each fold predicted by the others."""
+        scores = self._empty_scores()
+        for number in range(self.n_folds):
+            out = self.fold == number
+            if out.any() and not out.all():
+                scores[:, :, out] = self._left_out_scores(out)
+        return self._log_losses(scores)
+
+    def losses_without(self) -> FloatArray:
+        """The same without each fold, (F, J): each of the others is predicted without both."""
+        found = [self._empty_scores() for _ in range(self.n_folds)]
+        for f, g in combinations(range(self.n_folds), 2):
+            out = (self.fold == f) | (self.fold == g)
+            if not out.any() or out.all():
+                continue
+            predicted = self._left_out_scores(out)
             for own, other in ((f, g), (g, f)):
-                scores[1 + own][:, :, fold == other] = predicted[:, :, fold[out] == other]
-    losses = np.zeros(shape[:2])
-    for row, found in enumerate(scores):
-        known = ~np.isnan(found).any(axis=(0, 1, 3))
-        if known.any():
-            losses[row] = _log_losses(found[:, :, known], [own[known] for own in targets], share)
-    return losses
+                found[own][:, :, self.fold == other] = predicted[:, :, self.fold[out] == other]
+        return np.stack([self._log_losses(scores) for scores in found])
+
+    def _empty_scores(self) -> FloatArray:
+        n_targets = sum(own.shape[1] for own in self.targets)
+        return np.full((len(NAMES), len(NOISES), len(self.X), n_targets), np.nan)
+
+    def _left_out_scores(self, out: BoolArray) -> FloatArray:
+        """Predicted targets of M samples left out, by candidate and noise, (J, P, M, K)."""
+        rest = ~out
+        known = [own[rest] for own in self.targets]
+        weights = _mean_weights(known)
+        basis = ClassBasis.of(self.classes[rest], self.share)
+        targets = np.concatenate(known, axis=1)
+        kernels = candidate_kernels(self.X, rest, basis, self.units, self.whole)
+        return np.stack([_regress(own, rest, targets, weights, self.share) for own in kernels])
+
+    def _log_losses(self, scores: FloatArray) -> FloatArray:
+        """Summed log losses (J,) of scores (J, P, N, K), NaN of samples that are not left out."""
+        known = ~np.isnan(scores).any(axis=(0, 1, 3))
+        if not known.any():
+            return np.zeros(len(NAMES))
+        return _log_losses(scores[:, :, known], [own[known] for own in self.targets], self.share)
 
 
 def _mean_weights(targets: list[FloatArray]) -> FloatArray:
-    """Weights (N,) of the samples in the mean of the regressions: classes count alike."""
-    if len(targets) > 1:
-        return np.ones(len(targets[0]))
-    count = targets[0].sum(axis=0)
-    return targets[0] @ np.divide(1.0, count, out=np.zeros_like(count), where=count > 0.0)
-
-
-def _left_out_scores(
-    X: FloatArray,
-    classes: IntArray,
-    targets: FloatArray,
-    mean_weights: FloatArray,
-    units: FloatArray,
-    out: BoolArray,
-    share: float,
-) -> FloatArray:
-    """Predicted targets of M samples left out, by candidate and noise, (J, P, M, K)."""
-    rest = ~out
-    weights = mean_weights[rest] / (mean_weights[rest].sum() or 1.0)
-    basis = ClassBasis.of(classes[rest], share)
-    kernels = candidate_kernels(X, rest, basis, units)
-    return np.stack([_regress(squares, rest, targets[rest], weights, share) for squares in kernels])
+    """Weights (n,) of training samples in the mean of the regressions: classes count alike."""
+    weights = np.ones(len(targets[0]))
+    if len(targets) == 1:
+        count = targets[0].sum(axis=0)
+        weights = targets[0] @ np.divide(1.0, count, out=np.zeros_like(count), where=count > 0.0)
+    return np.asarray(weights / (weights.sum() or 1.0))
 
 
 def candidate_kernels(
-    X: FloatArray, rest: BoolArray, basis: ClassBasis, units: FloatArray
+    X: FloatArray,
+    rest: BoolArray,
+    basis: ClassBasis,
+    units: FloatArray,
+    whole: Mapping[Scale, FloatArray] = MappingProxyType({}),
 ) -> Iterator[FloatArray]:
     """Squared distances (N, n) of samples (N, D) from the training ones in each candidate.
 
     Candidates are learned from the training samples ``rest`` (N,), and their scale is that in which
-    the mean squared length of a training sample is one.
+    the mean squared length of a training sample is one. Inner products (N, N) of the ``whole`` set
+    may be known in some scales.
     """
     X = X - X[rest].mean(axis=0)
-    scales = basis.scales(X[rest], units, {each.scale for each in CANDIDATES.values()})
+    needed = {each.scale for each in CANDIDATES.values()} - whole.keys()
+    scales = basis.scales(X[rest], units, needed)
+    parts: dict[Scale, _FeatureSpace | _SampleSpace] = {}
+    for scale, products in whole.items():
+        parts[scale] = _SampleSpace.of_whole(products, rest, basis, X.shape[1])
     wide = X.shape[1] > np.count_nonzero(rest)
     learn = _SampleSpace.learn if wide else _FeatureSpace.learn
-    parts = {scale: learn(X, divisor, rest, basis) for scale, divisor in scales.items()}
+    for scale, divisor in scales.items():
+        parts[scale] = learn(X, divisor, rest, basis)
     for each in CANDIDATES.values():
         products, lengths = parts[each.scale].whitened(each.exponent, rest)
         size = float(lengths[rest].mean()) or 1.0
@@ -228,20 +286,38 @@ class _SampleSpace:
         cls, X: FloatArray, divisor: FloatArray, rest: BoolArray, basis: ClassBasis
     ) -> "_SampleSpace":
         """From centred samples (N, D) and divisors (D,)."""
-        products = np.zeros((len(X), np.count_nonzero(rest)))
-        lengths = np.zeros(len(X))
-        factor = 1.0 / divisor
-        for start in range(0, X.shape[1], BLOCK):
-            Z = X[:, start : start + BLOCK] * factor[start : start + BLOCK]
-            products += Z @ Z[rest].T
-            lengths += np.einsum("nd,nd->n", Z, Z)
+        products, lengths = _inner_products(X, divisor, rest)
+        return cls._of(products, lengths, rest, basis, int(np.isfinite(divisor).sum()))
+
+    @classmethod
+    def of_whole(
+        cls, whole: FloatArray, rest: BoolArray, basis: ClassBasis, n_features: int
+    ) -> "_SampleSpace":
+        """From inner products (N, N), centred anew."""
+        products = whole[:, rest]
+        mean = products.mean(axis=1)
+        square = float(mean[rest].mean())
+        lengths = np.diagonal(whole) - 2.0 * mean + square
+        products = products - mean[:, None] - mean[rest] + square
+        return cls._of(products, lengths, rest, basis, n_features)
+
+    @classmethod
+    def _of(
+        cls,
+        products: FloatArray,
+        lengths: FloatArray,
+        rest: BoolArray,
+        basis: ClassBasis,
+        n_features: int,
+    ) -> "_SampleSpace":
         U = basis.basis
         within = products - (products @ U) @ U.T
         residual = within[rest] - U @ (U.T @ within[rest])
         square, vector = eigh(residual)
-        kept = square > NO_VARIANCE * max(float(square[-1]), 0.0)
+        # Without any scatter within classes all of it are rounding errors.
+        least = max(NO_VARIANCE * float(square[-1]), ROUNDING * float(lengths[rest].sum()))
+        kept = square > least
         square = square[kept]
-        n_features = int(np.isfinite(divisor).sum())
         value, elsewhere = basis.shrink_spectrum(square, np.diagonal(residual), n_features)
         along = within @ (vector[:, kept] / np.sqrt(square))
         return cls(products, lengths, along, value, elsewhere)
@@ -255,6 +331,20 @@ class _SampleSpace:
         along = self.along * gain
         products = outside * self.products + along @ self.along[rest].T
         return products, outside * self.lengths + np.einsum("nb,nb->n", along, self.along)
+
+
+def _inner_products(
+    X: FloatArray, divisor: FloatArray, rest: BoolArray | slice
+) -> tuple[FloatArray, FloatArray]:
+    """Inner products (N, n) of samples (N, D) with some of them, and squared lengths (N,)."""
+    products = np.zeros((len(X), len(X[rest])))
+    lengths = np.zeros(len(X))
+    factor = 1.0 / divisor
+    for start in range(0, X.shape[1], BLOCK):
+        Z = X[:, start : start + BLOCK] * factor[start : start + BLOCK]
+        products += Z @ Z[rest].T
+        lengths += np.einsum("nd,nd->n", Z, Z)
+    return products, lengths
 
 
 def _regress(

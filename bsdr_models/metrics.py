@@ -107,7 +107,7 @@ class HeldOutScore:
         return self.named() if np.isfinite(self.score) else {}
 
 
-def error_of_folds(n_folds: int | None, ratio: float | None = None) -> float:
+def error_of_folds(n_folds: float | None, ratio: float | None = None) -> float:
     """Factor of the standard error of a score over samples, with dependent training sets [2]_.
 
     Of folds that hold out every sample once, or with a ``ratio`` of held-out to training samples.

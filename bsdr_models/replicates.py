@@ -19,14 +19,16 @@ from scipy.sparse import issparse
 from scipy.special import log_softmax
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.numerics.folds import evenly_spaced
+from bsdr_models.numerics.folds import evenly_spaced, find_copies
 from bsdr_models.numerics.row_space import Rows
 from bsdr_models.process_state import one_thread, warn
 
 # Numbers of neighbours that are left out, of a subject with up to so many more measures.
 LEFT_OUT = (1, 4, 9, 14)
-# A class must have so many times as many samples.
+# A class must have so many times as many samples, or all samples, whose real outputs may be those
+# of clusters.
 OF_CLASS = 4
+OF_ALL = 10
 # Lambda and c, in units of the mean squared length of a sample.
 RIDGE = 0.3
 INTERCEPT = 30.0
@@ -46,23 +48,29 @@ MOST_SAMPLES = 600
 def warn_of_replicates(X: Rows, classes: IntArray | None, outputs: FloatArray) -> None:
     """Warn if what scaled samples (N, D) tell of their targets rests on near neighbours.
 
-    Classes are (N,), -1 if unknown, and None of real outputs (N, K).
+    Classes are (N,), or 0 and 1 of each label, (N, T), -1 if unknown; None of real outputs (N, K).
     """
     known = np.arange(X.shape[0])
     if classes is not None:
-        known = known[classes >= 0]
+        known = known[(classes >= 0).reshape(len(known), -1).all(axis=1)]
+    copies = find_copies(X[known]) if len(known) else None
+    if copies is not None:  # which are held out together
+        known = known[np.sort(np.unique(copies, return_index=True)[1])]
     some = known[evenly_spaced(len(known), MOST_SAMPLES)] if len(known) else known
     if len(some) < 2 * OF_CLASS:
         return
-    if classes is not None:
-        y = np.unique(classes[some], return_inverse=True)[1]
-        targets = np.eye(int(y.max()) + 1)[y]
-    else:
-        y = None
+    y = strata = None
+    if classes is None:
         targets = outputs[some]
         targets = targets[:, ~np.isnan(targets).any(axis=0)]
+    else:
+        strata = np.unique(classes[some], axis=0, return_inverse=True)[1].reshape(-1)
+        targets = classes[some].astype(np.float64)
+        if classes.ndim == 1:
+            y = strata
+            targets = np.eye(int(y.max()) + 1)[y]
     with one_thread():
-        found = targets.shape[1] > 0 and rests_on_neighbours(X[some], targets, y)
+        found = targets.shape[1] > 0 and rests_on_neighbours(X[some], targets, y, strata)
     if found:
         warn(
             "what the features tell of y rests on samples that resemble each other: without its "
@@ -72,8 +80,13 @@ def warn_of_replicates(X: Rows, classes: IntArray | None, outputs: FloatArray) -
         )
 
 
-def rests_on_neighbours(X: Rows, targets: FloatArray, y: IntArray | None) -> bool:
-    """Whether predictions of targets (N, K), indicators of classes (N,) if given, do so."""
+def rests_on_neighbours(
+    X: Rows, targets: FloatArray, y: IntArray | None, strata: IntArray | None = None
+) -> bool:
+    """Whether predictions of targets (N, K), indicators of classes (N,) if given, do so.
+
+    Random samples are of the same strata, (N,), by default the classes.
+    """
     gram, distance = _compare(X)
     n = len(gram)
     size = float(np.trace(gram)) / n
@@ -82,15 +95,19 @@ def rests_on_neighbours(X: Rows, targets: FloatArray, y: IntArray | None) -> boo
     A = np.linalg.inv(gram + INTERCEPT * size + RIDGE * size * np.eye(n))
     solved = A @ (targets - targets.mean(axis=0))
     order = np.argsort(distance, axis=1)
-    classes = np.zeros(n, dtype=np.int64) if y is None else y
-    count = np.bincount(classes)
-    most = max(int(count[count > 1].min(initial=n)) // OF_CLASS, 1)
+    most = n // OF_ALL
+    strata = y if strata is None else strata
+    if strata is None:
+        strata = np.zeros(n, dtype=np.int64)
+    else:
+        count = np.bincount(strata)
+        most = int(count[count > 1].min(initial=n)) // OF_CLASS
     rng = np.random.default_rng(0)
     for k in LEFT_OUT:
-        if k > most:
+        if k > max(most, 1):
             break
         near = order[:, :k]
-        others = [_random_sets(classes, near, rng) for _ in range(N_RANDOM)]
+        others = [_random_sets(strata, near, rng) for _ in range(N_RANDOM)]
         left_out = [targets - _residuals(A, solved, own) for own in (near, *others)]
         if _rests(left_out[0], left_out[1:], targets, y):
             return True

@@ -86,8 +86,8 @@ class StackedClassifier(ProbabilisticClassifier, _BaseComposition):
     By default the members are the three models of this package, whose errors differ: a linear
     projection learned from labels, margins in a metric of the features, and a nonlinear map. The
     weights are learned from held-out probabilities. Models of this package have them from their
-    own fit, so that a stack takes the sum of their times; other members are refitted for each
-    fold.
+    own fit, so that a stack takes at most the sum of their times; other members are refitted for
+    each fold. Models of this package share folds and metric, whatever their own seeds.
 
     Parameters
     ----------

@@ -31,6 +31,8 @@ from bsdr_models.numerics.row_space import Rows, as_dense
 # one division decides differs from what another one does most with few samples.
 HELD_OUT = 200
 MOST_DIVISIONS = 2
+# Numbers of samples whose divisions would take long.
+LARGE = 2**18
 
 # A fold: the number of its division, and its own number in it.
 type Fold = tuple[int, int]
@@ -97,6 +99,8 @@ class Training:
         groups = copies if groups is None else groups
         known = np.ones(X.shape[0], dtype=np.bool_) if classes is None else known_samples(classes)
         n_divisions = int(np.clip(round(HELD_OUT / max(known.sum(), 1)), 1, MOST_DIVISIONS))
+        if np.prod(X.shape) > LARGE:
+            n_divisions = 1
         keys = [random_keys(X, classes, rng) for _ in range(n_divisions)]
         divisions = tuple(make_folds(own, classes, groups) for own in keys)
         share = 1.0

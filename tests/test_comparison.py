@@ -179,7 +179,7 @@ def test_an_interrupt_leaves_the_folds_that_are_complete(classes, n_done):
 
 def test_ties_go_to_the_simpler_model(classes):
     model = LinearDiscriminantAnalysis()
-    found = compare(*classes, all_by(model) | {"stack": KNeighborsClassifier(1)})
+    found = compare(*classes, all_by(model) | {"stack": Flattened(model, 0.01)})
     assert found.recommended == "shrinkage LDA"
     assert found.recommendation.startswith("Take shrinkage LDA: its log loss")
     found = compare(*classes, {**all_by(KNeighborsClassifier(1)), "BSDR": model, "D-GPLVM": model})

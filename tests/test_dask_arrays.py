@@ -71,6 +71,14 @@ def test_what_needs_memory_says_so(arrays, option):
         BSDRClassifier(**option).fit(da.from_array(X), y)
 
 
+def test_groups_and_label_sets_need_memory(arrays):
+    X, y = arrays
+    with pytest.raises(ValueError, match="groups are not for Dask arrays"):
+        BSDRClassifier().fit(da.from_array(X), y, groups=np.arange(N) // 5)
+    with pytest.raises(ValueError, match="y should be a 1d array"):
+        BSDRClassifier().fit(da.from_array(X), np.eye(3, dtype=int)[y])
+
+
 @pytest.mark.parametrize("standardize", [True, False])
 def test_scaler_is_that_of_samples_in_memory(arrays, standardize):
     X, _ = arrays
@@ -128,6 +136,17 @@ def test_fit_is_that_of_samples_in_memory(fitted):
     assert (model.predict(X) == memory.predict(X)).mean() > 0.99
     assert model.idata_["posterior"].sizes["draw"] == 1000
     assert model.summary().loc["samples", "value"].startswith("600, of which 600")
+    assert model.classes_.tolist() == list(range(10))
+    assert model.kernel_ == "linear"
+    assert "kernel" not in model.selected_params()
+
+
+def test_no_sample_in_chunks_is_held_out(fitted):
+    model, _, _ = fitted
+    assert model.temperature_ == 1.0
+    assert model.idata_.attrs["signal"] == 1.0
+    assert model.held_out_log_proba_ is None
+    assert not hasattr(model, "held_out_gain_") or np.isnan(model.held_out_gain_)
 
 
 @pytest.mark.slow

@@ -81,8 +81,7 @@ print(*{name.partition(".")[0] for name in sys.modules})
 
 # Folders of models, the files that each has, and those of its paper's model, if it has one.
 FOLDERS = {path.parent.name for path in (ROOT / "bsdr_models").glob("*/spec.py")}
-PLAN = {"engines", "estimator", "model", "posterior", "priors", "problem", "select", "spec"}
-PLAN |= {"trees"}
+PLAN = {"engines", "estimator", "model", "posterior", "priors", "problem", "spec", "trees"}
 PAPER_PLAN = {"engines", "estimator", "model"}
 
 

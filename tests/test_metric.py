@@ -8,14 +8,17 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
+from scipy.spatial.distance import cdist, pdist
 from scipy.special import log_softmax
 from sklearn.covariance import ledoit_wolf, ledoit_wolf_shrinkage
 from sklearn.feature_selection import f_classif
-from sklearn.linear_model import Ridge
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from bsdr_models import metric
-from bsdr_models.metric import CANDIDATES, NAMES, Groups, Metric, candidate_features, choose_weights
-from bsdr_models.numerics.folds import assign_folds, sample_keys
+from bsdr_models import metric, metric_weights
+from bsdr_models.metric import CANDIDATES, NAMES, ClassBasis, Metric
+from bsdr_models.metric_weights import MetricWeights, candidate_kernels
+from bsdr_models.numerics.folds import assign_folds
 
 ALONE = dict(zip(NAMES, np.eye(len(NAMES)), strict=True))
 AVERAGE = np.array([0.2, 0.1, 0.05, 0.15, 0.1, 0.2, 0.1, 0.1])
@@ -55,8 +58,11 @@ def residuals(X, y):
     return X - np.stack([X[y == own].mean(axis=0) for own in y])
 
 
-def dense_candidate(data, name):
-    """Lambda_j of centred samples, (D, D), from the definition."""
+def dense_candidate(data, name, every=None):
+    """Lambda_j of centred samples, (D, D), from the definition.
+
+    Features may have unit variance among ``every`` sample.
+    """
     X, y = data.X, data.y
     n, d = X.shape
     dof = n - len(np.unique(y))
@@ -68,7 +74,7 @@ def dense_candidate(data, name):
     gap = np.maximum(between[used] / within[used] - 1.0, 0.0) + 1e-3
     divisors = {
         "common": 1.0 / data.units[used],
-        "total": np.sqrt(total[used]),
+        "total": np.std(X if every is None else every, axis=0)[used],
         "within": np.sqrt(within[used]),
         "signal": np.sqrt(within[used] / gap),
     }
@@ -90,7 +96,7 @@ def dense(data, weights):
 
 
 def learn(data, weights, **options):
-    return Metric.learn(data.X, Groups.of(data.y), weights, data.units, **options)
+    return Metric.learn(data.X, ClassBasis.of(data.y), weights, data.units, **options)
 
 
 each_data = pytest.mark.parametrize("data", DATA.values(), ids=DATA)
@@ -150,10 +156,10 @@ class TestMetric:
         data = DATA["tall"]
         units = np.array([1.0, 0.5, 1e-170, 1e-250, 5e-324, 0.0])
         for weights in WEIGHTS.values():
-            found = Metric.learn(data.X, Groups.of(data.y), weights, units)
+            found = Metric.learn(data.X, ClassBasis.of(data.y), weights, units)
             assert np.isfinite(found.effects).all()
             assert np.sum(found.whiten(data.X) ** 2) / len(data.X) == pytest.approx(1.0)
-        found = Metric.learn(data.X, Groups.of(data.y), ALONE["as they are"], units)
+        found = Metric.learn(data.X, ClassBasis.of(data.y), ALONE["as they are"], units)
         X = data.X[:, :2] * [1.0, 0.5]
         expected = X @ X.T / np.mean(np.sum(X**2, axis=1))
         assert found.whiten(data.X) @ found.whiten(data.X).T == pytest.approx(expected)
@@ -164,7 +170,7 @@ class TestMetric:
         few = rng.standard_normal((3, 8))[y] + rng.standard_normal((3000, 8))
         X = few @ rng.standard_normal((8, 150)) + 1e-7 * rng.standard_normal((3000, 150))
         X = (X - X.mean(axis=0)) / X.std(axis=0)
-        found = Metric.learn(X, Groups.of(y), AVERAGE, np.ones(150))
+        found = Metric.learn(X, ClassBasis.of(y), AVERAGE, np.ones(150))
         mapped = np.sum(found.map(X) ** 2, axis=1)
         assert np.sum(found.whiten(X) ** 2, axis=1) == pytest.approx(mapped, rel=1e-8)
         assert mapped.mean() == pytest.approx(1.0)
@@ -183,19 +189,19 @@ class TestMetric:
         assert list(shares.values()) == sorted(AVERAGE, reverse=True)
 
 
-class TestGroups:
+class TestClassBasis:
     @each_data
     def test_shrinkage_is_that_of_ledoit_and_wolf(self, data):
         """Of residuals whose covariance is divided by the degrees of freedom."""
-        groups = Groups.of(data.y)
-        assert groups.dof == len(data.X) - len(np.unique(data.y))
-        value, axes, _ = groups.shrink(data.X, data.X.shape[1])
-        R = residuals(data.X, data.y) * np.sqrt(len(data.X) / groups.dof)
+        basis = ClassBasis.of(data.y)
+        assert basis.dof == len(data.X) - len(np.unique(data.y))
+        value, axes, _ = basis.shrink(data.X, data.X.shape[1])
+        R = residuals(data.X, data.y) * np.sqrt(len(data.X) / basis.dof)
         expected = ledoit_wolf(R, assume_centered=True)[0]
         assert (axes * value) @ axes.T == pytest.approx(expected, abs=1e-10)
         # Of samples in the axes of their own span, with the eigenvalue in all other directions.
         span = np.linalg.svd(data.X, full_matrices=False)[2].T
-        value, axes, outside = groups.shrink(data.X @ span, data.X.shape[1])
+        value, axes, outside = basis.shrink(data.X @ span, data.X.shape[1])
         turned = span @ axes
         rebuilt = (turned * (value - outside)) @ turned.T + outside * np.eye(len(turned))
         assert rebuilt == pytest.approx(expected, abs=1e-10)
@@ -203,15 +209,15 @@ class TestGroups:
     def test_separation_is_the_excess_of_the_f_statistic(self, monkeypatch):
         monkeypatch.setattr(metric, "TOTAL_SHARE", 0.0)
         data = DATA["tall"]
-        found = Groups.of(data.y).scales(data.X, data.units, {"within", "signal"})
+        found = ClassBasis.of(data.y).scales(data.X, data.units, {"within", "signal"})
         excess = np.maximum(f_classif(data.X, data.y)[0] - 1.0, 0.0) + metric.LEAST_SEPARATION
         assert (found["within"] / found["signal"]) ** 2 == pytest.approx(excess)
 
     def test_probabilities_of_zero_and_one_are_classes(self):
         data = DATA["tall"]
         shares = np.column_stack([np.eye(3)[data.y], np.zeros(len(data.y))])
-        soft, hard = Groups.of_probabilities(shares), Groups.of(data.y)
-        assert soft.n_groups == hard.n_groups == 3
+        soft, hard = ClassBasis.of_probabilities(shares), ClassBasis.of(data.y)
+        assert soft.n_classes == hard.n_classes == 3
         assert soft.scatter(data.X) == pytest.approx(hard.scatter(data.X))
         expected = residuals(data.X, data.y)
         assert soft.scatter(data.X) == pytest.approx(expected.T @ expected)
@@ -222,60 +228,90 @@ class TestGroups:
         design = np.column_stack([np.equal.outer(c, np.unique(c[c >= 0])) for c in labels.T])
         design = np.column_stack([np.ones(40), design])
         rest = data.X - design @ np.linalg.lstsq(design, data.X)[0]
-        groups = Groups.of(labels)
-        assert groups.n_groups == np.linalg.matrix_rank(design)
-        assert groups.scatter(data.X) == pytest.approx(rest.T @ rest)
-        assert Groups.one(40).scatter(data.X) == pytest.approx(data.X.T @ data.X)
+        basis = ClassBasis.of(labels)
+        assert basis.n_classes == np.linalg.matrix_rank(design)
+        assert basis.scatter(data.X) == pytest.approx(rest.T @ rest)
+        assert ClassBasis.one(40).scatter(data.X) == pytest.approx(data.X.T @ data.X)
+
+
+def choose_weights(name, X, y, units, fold, **options):
+    """Weights from all samples and without each fold of a single division."""
+    found = MetricWeights.choose(name, X, y, units, [fold], **options)
+    return np.concatenate([found.every[None], *found.without])
+
+
+def roots(X, y, units, rest, every=None):
+    """All samples, mapped to where distances are those of each candidate learned from some."""
+    X = X - X[rest].mean(axis=0)
+    training = SimpleNamespace(X=X[rest], y=y[rest], units=units)
+    for name in NAMES:
+        value, vector = np.linalg.eigh(dense_candidate(training, name, every))
+        yield X @ vector * np.sqrt(np.maximum(value, 0.0))
 
 
 class TestHeldOutScores:
     @each_data
     def test_candidates_are_learned_from_training_samples(self, data):
-        every = np.concatenate([data.X, data.new])
-        found = list(candidate_features(every, Groups.of(data.y), data.units, len(data.X)))
-        for name, F in zip(NAMES, found, strict=True):
-            expected = every @ dense_candidate(data, name) @ data.X.T
-            tolerance = 1e-8 * np.abs(expected).max()
-            inner = F @ F[: len(data.X)].T
-            assert inner == pytest.approx(expected, rel=1e-7, abs=tolerance)
+        every = np.concatenate([data.new, data.X])
+        y = np.append(np.zeros(9, dtype=int), data.y)
+        rest = np.arange(len(every)) >= 9
+        found = candidate_kernels(every, rest, ClassBasis.of(data.y), data.units)
+        for squares, F in zip(found, roots(every, y, data.units, rest), strict=True):
+            expected = cdist(F, F[rest], "sqeuclidean")
+            assert squares == pytest.approx(expected, rel=1e-6, abs=1e-7 * expected.max())
 
     def test_replicates_count_as_one_sample(self):
-        """Metric and weights of replicates, of a fifth effective samples, are those of one each."""
+        """Metric and weights of replicates, of a fifth effective samples, are those of one each.
+
+        The width of the regressions is a median of distances, those of replicates among them.
+        """
         X, y = few_strong()
         fold = (np.arange(len(y)) // 4) % 5
         again = np.repeat(np.arange(len(y)), 5)
         units = np.ones(X.shape[1])
         once = choose_weights("auto", X, y, units, fold)
         often = choose_weights("auto", X[again], y[again], units, fold[again], share=0.2)
-        np.testing.assert_allclose(often, once, atol=1e-6)
-        expected = Metric.learn(X, Groups.of(y), once[0], units)
-        found = Metric.learn(X[again], Groups.of(y[again], 0.2), once[0], units)
+        np.testing.assert_allclose(often, once, atol=0.005)
+        full = choose_weights("auto", X[again], y[again], units, fold[again])
+        assert np.abs(full - once).max() > 0.1
+        expected = Metric.learn(X, ClassBasis.of(y), once[0], units)
+        found = Metric.learn(X[again], ClassBasis.of(y[again], 0.2), once[0], units)
         inner = [each.map(X) @ each.map(X).T for each in (found, expected)]
         np.testing.assert_allclose(*inner, rtol=1e-7, atol=1e-9)
 
     @each_data
-    def test_scores_are_those_of_ridge_regression(self, data):
-        n = len(data.X)
-        out = np.arange(n) % 4 == 1
+    def test_scores_are_those_of_gaussian_processes(self, data):
+        """Of class indicators less the mean of their class means.
+
+        Of many features, unit variance is that of all samples, as they are given.
+        """
+        out = np.arange(len(data.X)) % 4 == 1
         targets = np.eye(4)[data.y]
-        scores = metric._left_out_scores(
-            data.X, data.y[:, None], targets, data.units, out, metric.ridge_regressions, 1.0
+        division = metric_weights._Division.of(
+            data.X, data.y[:, None], data.units, out.astype(int), 2, 1.0
         )
-        ordered = np.concatenate([data.X[~out], data.X[out]])
-        n -= out.sum()
-        features = candidate_features(ordered, Groups.of(data.y[~out]), data.units, n)
+        division.targets[:] = [targets]
+        scores = division._left_out_scores(out)
+        ordered = targets[~out]
+        mean = ordered.sum(axis=0).astype(bool) / len(np.unique(data.y[~out]))
+        every = data.X if data.X.shape[1] > len(data.X) else None
+        features = roots(data.X, data.y, data.units, ~out, every)
         for found, F in zip(scores, features, strict=True):
-            for score, penalty in zip(found, metric.PENALTIES, strict=True):
-                ridge = Ridge(alpha=penalty).fit(F[:n], targets[~out])
-                assert score == pytest.approx(ridge.predict(F[n:]), abs=1e-7)
+            distances = np.sort(pdist(F[~out], "sqeuclidean"))
+            length = np.sqrt(distances[len(distances) // 2] / metric_weights.WIDTH)
+            kernel = RBF(length) + ConstantKernel(metric_weights.MEAN_VARIANCE)
+            for score, noise in zip(found, metric_weights.NOISES, strict=True):
+                process = GaussianProcessRegressor(kernel, alpha=noise, optimizer=None)
+                expected = mean + process.fit(F[~out], ordered - mean).predict(F[out])
+                assert score == pytest.approx(expected, abs=1e-6)
 
     def test_losses_are_those_of_the_best_temperature(self):
-        """To a hundredth of a nat per sample: a parabola interpolates between temperatures."""
+        """To two hundredths of a nat per sample: a parabola interpolates between temperatures."""
         rng = np.random.default_rng(5)
         y = np.arange(60) % 3
         signal = np.eye(3)[y] * np.linspace(0.1, 0.5, 8)[:, None, None, None]
         scores = signal + 0.3 * rng.standard_normal((8, 4, 60, 3))
-        weights = metric._weigh(scores, [np.eye(3)[y]], 1.0)
+        losses = metric_weights._log_losses(scores, [np.eye(3)[y]], 1.0)
 
         def loss(log_sharp, of):
             log_p = log_softmax(np.exp(log_sharp) * of, axis=1)
@@ -283,12 +319,9 @@ class TestHeldOutScores:
             return (60.0 * -np.mean(log_p[np.arange(60), y]) + one_more) / 61.0
 
         best = [[minimize_scalar(loss, (0.0, 2.0), args=(s,)).fun for s in each] for each in scores]
-        n_losses = 60.0 * np.min(best, axis=1)
-        expected = np.exp(-metric.SHARPNESS * (n_losses - n_losses.min()))
-        kept = expected >= metric.LEAST_WEIGHT * expected.sum()
-        assert (weights[~kept] == 0.0).all()
-        log_ratio = np.log(weights[kept] / expected[kept])
-        assert np.ptp(log_ratio) < metric.SHARPNESS * 60.0 * 0.01
+        assert losses == pytest.approx(60.0 * np.min(best, axis=1), abs=60.0 * 0.02)
+        half = metric_weights._log_losses(scores, [np.eye(3)[y]], 0.5)
+        assert half == pytest.approx(0.5 * losses, rel=0.05)
 
 
 def few_strong(seed=0, n=40, d=100):
@@ -318,17 +351,21 @@ def weigh(X, y, fold=None, *, name="auto", units=None):
     """Weights, with five folds by default."""
     X = (X - X.mean(axis=0)) / X.std(axis=0)
     if fold is None:
-        fold = assign_folds(y, sample_keys(X), n_folds=5)
+        fold = assign_folds(y, np.arange(len(y)), n_folds=5)
     return choose_weights(name, X, y, np.ones(X.shape[1]) if units is None else units, fold)
 
 
 def changed(X, y, fold, held_out):
-    """Other features of the samples of one fold, and the next class of each."""
-    rng = np.random.default_rng(9)
+    """Other features of the samples of one fold, and one class.
+
+    The variances of the features, by which all samples are scaled, stay the same.
+    """
     own = fold == held_out
     other, labels = X.copy(), y.copy()
-    other[own] = 5.0 * rng.standard_normal((own.sum(), X.shape[1]))
-    labels[own] = (y[own] + 1) % (y.max(axis=0) + 1)
+    noise = np.random.default_rng(9).standard_normal(X[own].shape)
+    noise = (noise - noise.mean(axis=0)) / noise.std(axis=0)
+    other[own] = X[own].mean(axis=0) + X[own].std(axis=0) * noise
+    labels[own] = y[own][0]  # all alike, so that classes have other sizes
     return other, labels
 
 
@@ -359,7 +396,7 @@ def same_without(name, held_out=2):
     before = choose_weights("auto", X, y, units, fold)
     after = choose_weights("auto", *changed(X, y, fold, held_out), units, fold)
     assert not np.array_equal(before[0], after[0])
-    return np.array_equal(before[1 + held_out], after[1 + held_out])
+    return np.allclose(before[1 + held_out], after[1 + held_out], rtol=1e-9)
 
 
 class TestWeights:
@@ -368,17 +405,17 @@ class TestWeights:
         assert same_without(name)
 
     def test_a_fold_that_is_not_left_out_would_be_seen(self, monkeypatch):
-        real, fold = metric._left_out_scores, FOLD["classes"]
+        real = metric_weights._Division._left_out_scores
 
-        def faulty(X, classes, targets, units, out, judge, share):
+        def faulty(division, out):
             """Each of two folds is predicted by a fit to the other one too."""
-            found = np.empty((len(NAMES), len(metric.PENALTIES), out.sum(), targets.shape[1]))
-            for own in np.unique(fold[out]):
-                part = real(X, classes, targets, units, out & (fold == own), judge, share)
-                found[:, :, fold[out] == own] = part
+            found = real(division, out)
+            for own in np.unique(division.fold[out]):
+                part = real(division, out & (division.fold == own))
+                found[:, :, division.fold[out] == own] = part
             return found
 
-        monkeypatch.setattr(metric, "_left_out_scores", faulty)
+        monkeypatch.setattr(metric_weights._Division, "_left_out_scores", faulty)
         assert not same_without("classes")
 
     @pytest.mark.parametrize("name", FORMS)
@@ -400,13 +437,27 @@ class TestWeights:
         rows = [0, 5, 1, 3, 4, 2]
         assert weigh(X, y, renamed)[rows] == pytest.approx(expected, abs=1e-8)
 
-    def test_weights_of_all_samples_alone_are_the_same(self):
+    def test_weights_fall_exponentially_with_the_loss(self):
+        """Halves of a nat count; a candidate of less than a hundredth of the weight is left out."""
+        losses = np.array([7.0, 8.0, 11.0, 30.0])
+        expected = np.array([1.0, np.exp(-0.5), np.exp(-2.0), 0.0])
+        expected /= expected.sum()
+        assert metric_weights._from_losses(losses) == pytest.approx(expected)
+
+    def test_weights_are_averages_over_divisions(self, monkeypatch):
+        """Their logarithms from all samples; those without a fold are of its division."""
+        monkeypatch.setattr(metric_weights, "LEAST_WEIGHT", 0.0)
         X, y = common_factors()
-        fold = assign_folds(y, sample_keys(X), n_folds=5)
-        every = choose_weights("auto", X, y, np.ones(X.shape[1]), fold)
-        alone = choose_weights("auto", X, y, np.ones(X.shape[1]), fold, by_fold=False)
-        assert every.shape == (6, len(NAMES))
-        np.testing.assert_array_equal(alone, every[:1])
+        folds = [
+            assign_folds(y, np.random.default_rng(i).permutation(60), n_folds=5) for i in (0, 1)
+        ]
+        each = [MetricWeights.choose("auto", X, y, np.ones(X.shape[1]), [fold]) for fold in folds]
+        both = MetricWeights.choose("auto", X, y, np.ones(X.shape[1]), folds)
+        expected = np.sqrt(each[0].every * each[1].every)
+        assert both.every == pytest.approx(expected / expected.sum())
+        assert not np.allclose(each[0].every, each[1].every, rtol=0.01)
+        for found, alone in zip(both.without, each, strict=True):
+            np.testing.assert_array_equal(found, alone.without[0])
 
     def test_two_folds_leave_nothing_to_choose_by_without_one(self):
         X, y = few_strong()
@@ -422,7 +473,7 @@ class TestWeights:
     def test_the_only_sample_of_a_class_is_never_held_out(self):
         X, y = few_strong()
         y = np.where(np.arange(40) == 7, 4, y)
-        fold = assign_folds(y, sample_keys(X), n_folds=5)
+        fold = assign_folds(y, np.arange(len(y)), n_folds=5)
         assert fold[7] == -1
         assert weigh(X, y, fold)[0, SEPARATION].sum() > 0.5
 
@@ -446,7 +497,7 @@ class TestWeights:
         weights = weigh(X, y, name=name, units=units)
         assert weights == pytest.approx(np.tile(np.eye(len(NAMES))[alone], (6, 1)))
         X = (X - X.mean(axis=0)) / X.std(axis=0)
-        found = Metric.learn(X, Groups.of(y), weights[0], units)
+        found = Metric.learn(X, ClassBasis.of(y), weights[0], units)
         given = X if name == "unit" else X * units
         expected = given @ given.T / np.mean(np.sum(given**2, axis=1))
         assert found.whiten(X) @ found.whiten(X).T == pytest.approx(expected)

@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from bsdr_models.numerics.temperature import fit_temperature
 from scipy.special import log_softmax
 from scipy.stats import norm
 from sklearn.metrics import log_loss
 
+from bsdr_models.calibration import TemperaturePrior, judge
 from bsdr_models.metrics import (
     HeldOutScore,
+    error_of_folds,
     expected_calibration_error,
     lack_of_signal,
     log_losses,
@@ -82,6 +83,40 @@ def test_held_out_score_of_several_labels_is_of_samples():
     )
 
 
+def test_means_over_folds_have_larger_errors():
+    """Of five folds by half: the variance is 1 + (1 / 4) / (1 / 5) times as large."""
+    rng = np.random.default_rng(6)
+    y, log_p = rng.integers(0, 2, 40), np.log(rng.random(40))
+    alone, folds = (HeldOutScore.of(log_p, y, n_folds=n) for n in (None, 5))
+    assert folds.gain == alone.gain
+    assert folds.gain_se == pytest.approx(1.5 * alone.gain_se)
+    assert error_of_folds(2) == pytest.approx(np.sqrt(3.0))
+    assert error_of_folds(10, 0.5) == pytest.approx(np.sqrt(6.0))
+    assert error_of_folds(None) == error_of_folds(1) == error_of_folds(0) == 1.0
+
+
+def test_error_over_groups_is_that_of_their_sums():
+    """Three copies of each sample, in one group, say no more than one."""
+    rng = np.random.default_rng(7)
+    y, log_p = rng.integers(0, 2, 40), np.log(rng.random(40))
+    groups = np.tile(np.arange(40), 3)
+    once = HeldOutScore.of(log_p, y)
+    found = HeldOutScore.of(np.tile(log_p, 3), np.tile(y, 3), groups=groups)
+    assert found.named() == pytest.approx(once.named())
+    one_group = HeldOutScore.of(log_p, y, groups=np.zeros(40, dtype=int))
+    assert np.isnan(one_group.gain)
+
+
+def test_interval_is_so_many_times_as_far_from_the_mean():
+    values = np.random.default_rng(1).exponential(size=50)
+    near, far = (
+        mean_of_samples(values, prob=0.8, rng=np.random.default_rng(2), factor=f) for f in (1, 3)
+    )
+    assert far.value == near.value
+    assert far.high - far.value == pytest.approx(3.0 * (near.high - near.value))
+    assert far.value - far.low == pytest.approx(3.0 * (near.value - near.low))
+
+
 @pytest.mark.parametrize("n", [0, 1])
 def test_held_out_score_needs_two_samples(n):
     found = HeldOutScore.of(np.full(n, -1.0), np.zeros(n, dtype=int))
@@ -92,23 +127,29 @@ def test_held_out_score_needs_two_samples(n):
 def test_signal_is_judged_by_held_out_samples():
     assert lack_of_signal({}) is None
     assert lack_of_signal(HeldOutScore().named()) is None
-    weak, strong = ({"held_out_gain": gain, "held_out_gain_se": 0.04} for gain in (0.05, 0.2))
-    assert "0.05 ± 0.04 nats" in lack_of_signal(weak)
+    weak, strong = ({"held_out_gain": gain, "held_out_gain_se": 0.04} for gain in (0.04, 0.2))
+    assert "0.04 ± 0.04 nats" in lack_of_signal(weak)
     assert lack_of_signal(strong) is None
     assert "too few samples to tell" in lack_of_signal(weak)
     assert "too few" not in lack_of_signal({"held_out_gain": -0.1, "held_out_gain_se": 0.04})
 
 
 def test_chance_is_rarely_called_a_signal():
-    """A temperature fitted to scores of 60 samples without signal, the best of four settings."""
+    """Calibrated scores of 60 samples without signal, the best of four settings."""
     rng, found = np.random.default_rng(5), 0
     y = np.arange(60) % 3
-    for _ in range(200):
-        best = None
-        for _ in range(4):
-            scores = rng.standard_normal((60, 3))
-            log_p = log_softmax(scores / fit_temperature(scores, y), axis=1)
-            score = HeldOutScore.of(log_p[np.arange(60), y], y)
-            best = score if best is None or score.score > best.score else best
+    fold = np.arange(60) // 3 % 5
+    prior = TemperaturePrior(mean=0.0, sd=1.0)
+    for _ in range(60):
+        scores = [
+            judge([rng.standard_normal((60, 3))], y, [fold], softmax_link, prior).score
+            for _ in range(4)
+        ]
+        best = max(scores, key=lambda score: score.score)
         found += lack_of_signal(best.named()) is None
-    assert found / 200 < 0.1
+    assert found <= 6
+
+
+def softmax_link(values, temperature):
+    """Log probabilities of class scores at a temperature."""
+    return log_softmax(values / temperature, axis=1)

@@ -148,7 +148,7 @@ def select(
     y = training.classes
     link = link_of(settings.exclusive)
     by_cost = [scores([cost] * len(folds)) for cost in costs]
-    size = spread(by_cost)
+    size = spread(by_cost, settings.exclusive)
     tables = [
         Likelihoods.of([own / size for own in each], y, divisions, link, LOG_T) for each in by_cost
     ]
@@ -168,7 +168,7 @@ def select(
     if len(costs) > 1:
         others = [held_out & ~training.out(fold) for fold in folds]
         chosen = scores([mean_cost(own if own.any() else held_out) for own in others])
-    size = spread([chosen])
+    size = spread([chosen], settings.exclusive)
     judged = judge(
         [own / size for own in chosen],
         y,
@@ -197,11 +197,15 @@ def _fit_fold(arguments: tuple[Task, float, SubspaceState | None]) -> SubspaceSt
     return fit.posterior
 
 
-def spread(scores: Sequence[Sequence[FloatArray]]) -> float:
-    """Root mean square of held-out class scores about their mean over classes; 1 if it is zero."""
+def spread(scores: Sequence[Sequence[FloatArray]], exclusive: bool) -> float:
+    """Root mean square of held-out class scores about their mean over classes; 1 if it is zero.
+
+    Two classes, and the two values of each label, have one score.
+    """
     values = np.concatenate([own for each in scores for own in each])
     values = values[~np.isnan(values).any(axis=1)]
-    centred = 0.5 * values if values.shape[1] == 1 else values - values.mean(axis=1, keepdims=True)
+    several = exclusive and values.shape[1] > 1
+    centred = values - values.mean(axis=1, keepdims=True) if several else 0.5 * values
     return float(np.sqrt(np.mean(centred**2))) if values.size and values.any() else 1.0
 
 

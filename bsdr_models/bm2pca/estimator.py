@@ -66,8 +66,8 @@ class BM2PCAClassifier(MarginClassifier):
     progressbar : bool, default=False
         Whether to show how far a long fit has come.
     random_state : int, RandomState, Generator or None
-        A Generator is advanced by each fit, so that two fits differ. Only imputation and the draws
-        of ``idata_`` are random.
+        For the samples that are held out, imputation and the draws of ``idata_``. A Generator is
+        advanced by each fit, so that two fits differ, as they do with None.
 
     Attributes
     ----------
@@ -83,15 +83,16 @@ class BM2PCAClassifier(MarginClassifier):
     metric_weights_ : dict
         Weight of each candidate of the metric by name, the largest first.
     temperature_ : float
-        Softmax temperature of the class scores.
+        Softmax temperature of the class scores, an average by the likelihood of held-out samples.
     cv_results_ : dict or None
         ``"candidates"`` with their held-out ``"log_loss"`` and ``"weight"``.
     held_out_score_ : float
-        Mean log probability of the labels that were held out to average costs and fit the
-        temperature, in nats per sample or, for several labels, per label. NaN if none was held out.
+        Mean log probability of the labels that were held out to average costs and temperatures, in
+        nats per sample or, for several labels, per label. NaN if none was held out.
     held_out_gain_, held_out_gain_se_ : float
-        Gain of the held-out score over that of the class frequencies, and its standard error. The
-        fit warns if the gain less 1.28 standard errors is at most 0.01.
+        Gain of the held-out score over that of the class frequencies, and its standard error,
+        which allows for folds that share training samples. The fit warns if the gain less 0.85
+        standard errors is at most 0.01.
     relevance_ : ndarray of shape (n_components_out,)
         Share of each component in the variance of the class scores.
     objective_ : ndarray of shape (n_iter,)
@@ -134,9 +135,11 @@ class BM2PCAClassifier(MarginClassifier):
     mean of a few values, with weights that are powers of their held-out likelihood.
 
     Probabilities are softmax(f / T), or logistic(f / T) for two classes or for each of several
-    labels, and a class is random with a probability of 0.01.
+    labels, and a class is random with a probability of 0.01. They are mixed with the class
+    frequencies as far as held-out samples show no signal (:mod:`bsdr_models.calibration`).
 
-    Missing values (NaN) are imputed by a factor model of the features alone. Standardised values of
+    Missing values (NaN) are imputed by a factor model of the features alone. Probabilities of new
+    samples are averages over their missing values. Standardised values of
     new samples are bounded by :math:`\sqrt{n - 1}` in magnitude, the largest of n training samples.
     Samples without a label count as labelled if their class is nearly certain and the held-out log
     likelihood of the labelled samples gains by it.

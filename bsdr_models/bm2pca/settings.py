@@ -25,7 +25,7 @@ class HingeLoss(Options):
         are concatenated: R components per class in the paper's model, one per class in
         `BM2PCAClassifier`.
     calibrate : bool or float, default=True
-        Fit a softmax temperature to held-out class scores; otherwise it is one, or the given
+        Whether held-out class scores choose a softmax temperature; otherwise it is one, or the given
         positive number.
 
     Raises

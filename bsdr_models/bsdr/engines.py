@@ -210,7 +210,11 @@ def _fit_conjugate(
     else:
         score, empty = score_folds(learner, build, fold_rng)
     held_out = HeldOutScore.of(
-        score, np.zeros(len(score)), np.exp(np.maximum(empty, LEAST_LOG)), groups=groups
+        score,
+        np.zeros(len(score)),
+        np.exp(np.maximum(empty, LEAST_LOG)),
+        groups=groups,
+        n_folds=None if groups is None else learner.training.n_folds,
     )
     return _assemble(
         problem,

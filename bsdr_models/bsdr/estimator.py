@@ -304,9 +304,9 @@ class BSDRClassifier(ProbabilisticClassifier, FullRankEstimator):
         which sample them. Not for ``inference="laplace"``.
     temperature : "auto" or float, default="auto"
         Number by which the log of class probabilities is divided. 1 is the posterior predictive,
-        which is under-confident on most real data. ``"auto"`` selects a value by held-out samples
-        (:mod:`bsdr_models.bsdr.select`) for ``"hmc"``, at least 1 if they show no signal, and is 1
-        for the other methods.
+        which is under-confident on most real data. ``"auto"`` is for ``"hmc"`` an average by the
+        likelihood of held-out samples, and mixes in the class frequencies as far as these show no
+        signal (:mod:`bsdr_models.calibration`). For the other methods it is 1.
     priors : HierarchicalPriors, optional
         Hyper-parameters.
     metric : {"auto", "unit", "identity"}, default="auto"
@@ -326,7 +326,8 @@ class BSDRClassifier(ProbabilisticClassifier, FullRankEstimator):
     progressbar : bool, default=False
         Whether to show how far a long fit has come.
     random_state : int, RandomState, Generator or None
-        A Generator is advanced by each fit, so that two fits differ.
+        For the samples that are held out and the draws. A Generator is advanced by each fit, so
+        that two fits differ, as they do with None.
 
     Attributes
     ----------
@@ -360,11 +361,12 @@ class BSDRClassifier(ProbabilisticClassifier, FullRankEstimator):
         likelihood of the draws, which bounds it. Do not compare models by this number, since the
         metric was learned with the labels.
     held_out_score_ : float
-        Mean log probability of the labels that were held out to choose the temperature, each at
-        the temperature of the other folds, in nats per sample or, for several labels, per label.
+        Mean log probability of the labels that were held out for the temperature, each calibrated
+        by the other folds, in nats per sample or, for several labels, per label.
         NaN if none was held out.
     held_out_gain_, held_out_gain_se_ : float
-        Gain of the held-out score over that of the class frequencies, and its standard error.
+        Gain of the held-out score over that of the class frequencies, and its standard error,
+        which allows for folds that share training samples.
     n_iter_ : int
         Draws of a chain, or Newton steps of ``"laplace"``.
     converged_ : bool

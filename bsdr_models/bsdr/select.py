@@ -31,7 +31,7 @@ _N_WARM_UP = 6
 # Trajectories of each fold that are its draws.
 _N_KEPT = 12
 # Prior of log T, from the best temperatures of new samples of nine data sets.
-LOG_T = TemperaturePrior(mean=-0.5, sd=0.5)
+LOG_T = TemperaturePrior(mean=-0.7, sd=0.4)
 # Gain over the linear kernel, in nats per sample, that another kernel needs.
 _LEAST_GAIN = 0.01
 # Standard errors of the gain that it must exceed.

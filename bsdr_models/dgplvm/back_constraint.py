@@ -20,7 +20,7 @@ import numpy as np
 from scipy.linalg import blas, cho_solve, lapack, solve_triangular
 from scipy.spatial.distance import squareform
 
-from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.arrays import BoolArray, FloatArray, IntArray
 from bsdr_models.numerics.kernels import squared_distances
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.relevance import LatentCoordinates
@@ -118,6 +118,14 @@ class MappingPrior:
     def left_out_variance(self) -> FloatArray:
         """Predictive variance of each training sample given the others, (N,)."""
         return np.maximum(1.0 / np.diagonal(self.inverse), self.noise)
+
+    def leave_out_together(
+        self, values: FloatArray, out: BoolArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Values (M, R) and variances (M,) of some samples (N,), predicted from those of others."""
+        residual = self.solve(values - self.mean_weights @ values)
+        cov = np.linalg.inv(self.inverse[np.ix_(out, out)])
+        return values[out] - cov @ residual[out], np.maximum(np.diagonal(cov), self.noise)
 
     def energy(self, latent: FloatArray) -> tuple[float, FloatArray]:
         """tr(X' Pi X) with Pi = E' M E, and Pi X, (N, R)."""

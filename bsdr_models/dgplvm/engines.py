@@ -12,7 +12,7 @@ from bsdr_models.calibration import TemperaturePrior, judge
 from bsdr_models.dgplvm.back_constraint import MappingEmbedder, make_mapping
 from bsdr_models.dgplvm.decoder import Decoder
 from bsdr_models.dgplvm.gp_classifier import Kernel, damp_log_odds, fit_gp_classifier, link
-from bsdr_models.dgplvm.left_out import LeftOut, enforce_centroid_order, make_single_parts
+from bsdr_models.dgplvm.left_out import LeftOut, enforce_centroid_order
 from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.map_search import Mode, collapse, fit_map
 from bsdr_models.dgplvm.objective import WellPosedObjective
@@ -159,7 +159,7 @@ def fit_classifiers(
     of_parts = partial(LeftOut.of, prior, latent, y_index, make=make)
     divisions = list(training.divisions)[:n_divisions]
     judged = [of_parts(parts) for parts in mode.parts[:n_divisions]]
-    singly = [] if training.given is None else make_single_parts(training)
+    singly = None if training.given is None else of_parts(mode.single_parts)
     scale = float(np.mean([own.scale(latent, y_index) for own in judged]))
     variance = np.mean([own.variance for own in judged], axis=0)
     embedder = MappingEmbedder(
@@ -173,12 +173,15 @@ def fit_classifiers(
     draws = []
     log_odds = []
     for fold, left_out in zip(divisions, judged, strict=True):
-        fitted = left_out if training.given is None else of_parts(singly)
+        fitted = left_out if singly is None else singly
+        ordered = enforce_centroid_order(fitted.latent, latent, y_index)
+        # A shift towards the classes, and copies, would tell the class of a left-out sample.
+        told = training.groups is not None or ordered is not left_out.latent
         functions, odds = fit_gp_classifier(
-            enforce_centroid_order(fitted.latent, latent, y_index),
+            ordered,
             y_index,
             kernel=kernel,
-            fold=None if training.groups is None else fold,
+            fold=fold if told else None,
             held_out=left_out.latent,
         )
         kernel = functions.kernel

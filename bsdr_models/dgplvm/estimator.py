@@ -61,8 +61,8 @@ class DGPLVMClassifier(BaseDGPLVM):
     progressbar : bool, default=False
         Whether to show how far a long fit has come.
     random_state : int, RandomState, Generator or None
-        For random initialisations and samplers. A Generator is used as it is, so that
-        two fits differ.
+        For the samples that are held out, random initialisations and samplers. A Generator is
+        advanced by each fit, so that two fits differ, as they do with None.
 
     Attributes
     ----------
@@ -79,13 +79,14 @@ class DGPLVMClassifier(BaseDGPLVM):
         Share of each component in the scatter of the class centroids of the left-out latent
         coordinates.
     map_width_, map_noise_ : float
-        Width and noise of the mapping, chosen or given.
+        Width and noise of the mapping: averages by the errors of left-out samples, or as given.
     held_out_score_ : float
         Mean log probability of the labels of left-out samples, in nats per sample; NaN if every
         class has one sample.
     held_out_gain_, held_out_gain_se_ : float
-        Gain of the held-out score over that of the class frequencies, and its standard error. The
-        fit warns if the gain less 1.28 standard errors is at most 0.01.
+        Gain of the held-out score over that of the class frequencies, and its standard error,
+        which allows for folds that share training samples. The fit warns if the gain less 0.85
+        standard errors is at most 0.01.
     metric_weights_ : dict
         Weight of each candidate of the metric by name, the largest first.
     log_density_ : ndarray of shape (n_iter,)
@@ -121,8 +122,9 @@ class DGPLVMClassifier(BaseDGPLVM):
 
     The classifier is fitted to latent coordinates of samples that are left out of the mapping, and
     of its metric, because training samples lie closer to their class centroids than new samples
-    do. Plots of training samples show the same coordinates. Standardised values of new samples are
-    bounded by :math:`\sqrt{n - 1}` in magnitude, the largest of n training samples.
+    do. Plots of training samples show the same coordinates. Its probabilities are mixed with the
+    class frequencies as far as held-out samples show no signal. Standardised values of new samples
+    are bounded by :math:`\sqrt{n - 1}` in magnitude, the largest of n training samples.
 
     References
     ----------

@@ -38,6 +38,8 @@ from bsdr_models.dgplvm.probit import EP, Approximation, Sites, row_squares
 from bsdr_models.numerics.folds import evenly_spaced, stratified_subset
 from bsdr_models.numerics.kernels import rbf, squared_distances
 
+# Class centroids coincide if they differ by less than this, in units of the coordinates.
+ROUNDING = 1e-9
 # Variance independent between samples; it keeps kernel matrices positive definite.
 NUGGET = 1e-6
 # Part of the largest variance that a factor of the numerical rank leaves to a sample.
@@ -250,12 +252,14 @@ def damp_log_odds(log_odds: FloatArray, relative_variance: FloatArray | float) -
 
 
 def kernel_at_prior(latent: FloatArray, y: IntArray) -> Kernel:
-    """The kernel at the mean of its prior; its scale is 1 if all class centroids coincide."""
+    """The kernel at the mean of its prior; its scale is 1 if class centroids coincide."""
     centroids = class_centroids(latent, y)
     centre = centroids.mean(axis=0)
     scale = float(np.sqrt(np.square(centroids - centre).sum(axis=1).mean()))
+    if scale <= ROUNDING * np.linalg.norm(latent) / np.sqrt(len(latent)):
+        scale = 1.0
     log_values = np.array([prior.log_median for prior in CLASSIFIER_PRIORS])
-    return Kernel(centre=centre, scale=scale or 1.0, log_values=log_values)
+    return Kernel(centre=centre, scale=scale, log_values=log_values)
 
 
 def _typical_problems(kernel: Kernel, latent: FloatArray, signs: FloatArray) -> FloatArray:

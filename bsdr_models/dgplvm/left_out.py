@@ -3,8 +3,8 @@ r"""Samples left out of the mapping and of its metric; latent coordinates of cla
 Training samples lie closer to their class centroids than new samples, and a metric that was learned
 from the classes knows that of each sample. So folds are left out of both metric and mapping. The
 classifier is fitted to left-out latent coordinates, and width and noise of the mapping are averages
-by the errors of left-out class indicators. The only sample of a class is left out of the mapping
-alone, in closed form.
+by the errors of left-out class indicators. The only samples of their classes are left out of the
+mapping alone, all together, in closed form.
 
 Samples of a group are dependent, and new samples are of other groups. The classifier is fitted as
 if there were no groups, because left-out groups of few move together, and functions fitted to them
@@ -118,10 +118,16 @@ class LeftOut:
         parts: Sequence[Part],
         make: Callable[..., MappingPrior],
     ) -> "LeftOut":
-        """By parts where they have a sample; other labelled ones one by one in closed form."""
+        """By parts where they have a sample; other labelled ones in closed form.
+
+        These are left out one by one, but the only samples of their classes together: with one
+        sample of every class each would look like those of all other classes.
+        """
         known = y_index >= 0
         left_out = np.where(known[:, None], prior.leave_out(latent), latent)
         variance = np.where(known, prior.left_out_variance(), 0.0)
+        only = known & (np.bincount(y_index[known])[y_index] == 1)
+        left_out[only], variance[only] = prior.leave_out_together(latent, only)
         for part in parts:
             left_out[part.left_out], variance[part.left_out] = part.predict(latent, y_index, make)
         return cls(latent=left_out, variance=variance)
@@ -185,7 +191,7 @@ def mean_settings(
     """Width g and noise lambda, relative to the variance of the smooth part, of the mapping.
 
     Geometric means, by the penalised errors of left-out whitened class indicators, which are the
-    latent coordinates of infinite weight, in several divisions. Without parts at the prior medians.
+    latent coordinates of infinite weight, in several divisions. Without parts by the prior alone.
     """
     candidates = list(product(widths, noises))
     if len(candidates) == 1:

@@ -14,7 +14,13 @@ from bsdr_models.dgplvm.back_constraint import (
     make_mapping,
     median_distance,
 )
-from bsdr_models.dgplvm.left_out import Part, initial_coordinates, make_parts, mean_settings
+from bsdr_models.dgplvm.left_out import (
+    Part,
+    initial_coordinates,
+    make_parts,
+    make_single_parts,
+    mean_settings,
+)
 from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.objective import Objective, Terms, WellPosedObjective
 from bsdr_models.dgplvm.priors import MAP_MEAN_VARIANCE
@@ -36,7 +42,8 @@ class Mode[O: Objective]:
     """Optimum of an objective: latent coordinates (N, R) and log parameters.
 
     Of the well-posed model also the ``settings`` of the mapping, by the names that the PyMC model
-    and trees give them, and the ``parts`` that are left out, of each division.
+    and trees give them, the ``parts`` that are left out, of each division, and those without regard
+    to the groups of the user, if there are any.
     """
 
     objective: O
@@ -45,6 +52,7 @@ class Mode[O: Objective]:
     search: MapResult
     settings: MappingType[str, float] = field(default_factory=dict)
     parts: Sequence[Sequence[Part]] = ()
+    single_parts: Sequence[Part] = ()
 
     @cached_property
     def terms(self) -> Terms:
@@ -102,7 +110,12 @@ def fit_map(
         initial = [prior.shrink_towards_loo(latent)]
         initial += problem.starts(int(problem.optimization.n_restarts) - 1, rng)
         mode = find_mode(objective, initial, problem.optimization, progressbar=progressbar)
-    return replace(mode, parts=parts, settings={"map_width": width, "map_noise": noise})
+    return replace(
+        mode,
+        parts=parts,
+        single_parts=() if training.given is None else make_single_parts(training),
+        settings={"map_width": width, "map_noise": noise},
+    )
 
 
 def find_mode[O: Objective](

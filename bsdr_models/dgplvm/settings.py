@@ -20,8 +20,8 @@ class Mapping(Options):
     Parameters
     ----------
     width, noise : float or "cv", default="cv"
-        Width g and noise lambda of the mapping; "cv" minimises the error of left-out class
-        indicators.
+        Width g and noise lambda of the mapping; "cv" is an average by the errors of left-out
+        class indicators.
 
     Raises
     ------

@@ -22,6 +22,8 @@ FAR = 100.0
 FEW_VALUES = 10
 # Copies are as many times more pairs than independent features of the same values would have.
 EXCESS = 10.0
+# Sums of shares of the classes are equal if so many decimals are.
+DECIMALS = 12
 
 
 def random_keys(X: Rows, classes: IntArray | None, rng: np.random.Generator) -> IntArray:
@@ -129,14 +131,17 @@ def _folds_of_groups(strata: IntArray, groups: IntArray, keys: IntArray) -> IntA
         share = count / np.maximum(count.sum(axis=0), 1.0)
         total = np.zeros((n_folds, share.shape[1]))
         luck = np.argsort(np.argsort(first)) / len(names)
-        for group in np.argsort(-share.max(axis=1) * (1.0 + luck)):
+        size = share.max(axis=1) * (1.0 + luck)
+        for group in np.lexsort((luck, -np.round(size, DECIMALS))):
             if not alone[group]:
                 choices = total + np.eye(n_folds)[:, :, None] * share[group]  # (F, F, K)
-                fold_of[group] = int(choices.var(axis=1).sum(axis=1).argmin())
+                uneven = choices.var(axis=1).sum(axis=1)
+                fold_of[group] = int(np.round(uneven, DECIMALS).argmin())
                 total = choices[fold_of[group]]
         for has in (count > 0.0).T:  # a class may not be in one fold alone
             if len(np.unique(fold_of[has])) == 1:
-                fold_of[np.flatnonzero(has)[0]] = -1
+                own = np.flatnonzero(has)
+                fold_of[own[first[own].argmin()]] = -1
     fold = fold_of[index]
     fold[(columns < 0).all(axis=1)] = -1
     return fold

@@ -159,7 +159,7 @@ def plot_map(
 
     The header gives accuracy and log loss of the predictions and of the background alone, the share
     of samples for which the two name the same class, and the log loss of the class frequencies
-    among the training samples. Unless the gain over these per sample, less 1.28 standard errors,
+    among the training samples. Unless the gain over these per sample, less 0.85 standard errors,
     is above 0.01 nats, there is no background. One component has a strip for each class.
 
     Parameters

@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from bsdr_models.bm2pca.select import HeldOutFold, fit_fold
 from scipy import sparse
 from scipy.stats import ortho_group
 
 from bsdr_models import BM2PCAClassifier, HingeLoss
-from bsdr_models.bm2pca import engines, posterior, select, sparse_metric, subspace
-from bsdr_models.bm2pca.engines import learn_metric
-from bsdr_models.bm2pca.problem import Problem, encode
+from bsdr_models.bm2pca import engines, posterior, sparse_metric, subspace
+from bsdr_models.bm2pca.engines import OF_FOLD, Settings, Task
 from bsdr_models.bm2pca.sparse_metric import SparseMetric, is_large
+from bsdr_models.metric_weights import MetricWeights
+from bsdr_models.training import Training
 
 N, D, K = 60, 12, 3
 FIXED = HingeLoss(C=1.0, calibrate=False)
@@ -27,12 +27,15 @@ def make_samples(seed=0, n=N, d=D):
     return X * np.geomspace(0.3, 3.0, d), y, rng
 
 
-def make_task(X, y, unlabeled=-1):
-    labels = encode(y, unlabeled)
-    task = Problem(
-        X=X, Y=labels.signs, exclusive=labels.exclusive, n_components=2, strategy="shared"
-    )
-    return replace(task, multiclass=labels.exclusive), labels.groups
+def make_training(X, y):
+    """Training samples of classes, or of label sets, -1 if unknown."""
+    n_classes = y.max() + 1 if y.ndim == 1 else y.shape[1]
+    rng = np.random.default_rng(0)
+    return Training.of(X, y, n_classes, np.ones(X.shape[1]), metric="auto", rng=rng)
+
+
+def make_settings(y):
+    return Settings(n_components=2, multiclass=y.ndim == 1, exclusive=y.ndim == 1)
 
 
 def proba(X, y, new=None, **arguments):
@@ -51,20 +54,25 @@ def test_held_out_predictions_do_not_depend_on_held_out_labels(kind):
         y = rng.integers(0, 2, (N, 3))
     if kind == "unlabelled":
         y[40:] = -1
-    split = select.split(X, make_task(X, y)[1], balanced=False)
-    own = split.fold == 1
+    training = make_training(X, y)
+    order = np.argsort(training.keys)
+    order = order[training.known[order]]
+    folds = [fold[order] for fold in training.divisions]
 
-    def scores(y, number):
-        task, _ = make_task(X, y)
-        task = select.weigh_metric(task, "auto", np.ones(X.shape[1]), split, by_fold=True)
-        fold = HeldOutFold.of(task, split, number)
-        return fit_fold((fold, 1.0, None)).scores(fold.held_out)
+    def scores(y, fold):
+        """With the divisions of the first labels, and weights of these."""
+        weights = MetricWeights.choose("auto", X[order], y[order], training.units, folds)
+        task = replace(training, classes=y, weights=weights, _metrics={})
+        found = Task.of(task, make_settings(y), fold)
+        A = found.metric.whiten(X[task.out(fold)])
+        return found.fit(1.0, **OF_FOLD).posterior.scores(A)
 
+    own = training.out((1, 1))
     other = y.copy()
     other[own] = np.roll(y[own], 1, axis=0)
     assert (other != y).any()
-    np.testing.assert_array_equal(scores(other, 1), scores(y, 1))
-    assert np.abs(scores(other, 2) - scores(y, 2)).max() > 1e-3
+    np.testing.assert_array_equal(scores(other, (1, 1)), scores(y, (1, 1)))
+    assert np.abs(scores(other, (1, 2)) - scores(y, (1, 2))).max() > 1e-3
 
 
 def test_the_metric_seems_to_find_no_signal_in_noise():
@@ -163,16 +171,14 @@ def test_with_single_samples_all_candidates_count_alike():
 def test_unlabelled_samples_of_nearly_certain_class_are_in_the_metric(monkeypatch):
     X, y, _ = make_samples()
     y[20:] = -1
-    task, groups = make_task(X, y)
-    split = select.split(X, groups, balanced=False)
-    task = select.weigh_metric(task, "auto", np.ones(D), split, by_fold=False)
-    metric, signs = learn_metric(task)
-    used = signs.any(axis=1)
+    training = make_training(X, y)
+    task = Task.of(training, make_settings(y))
+    used = task.signs.any(axis=1)
     assert used.sum() > 20
-    np.testing.assert_allclose(metric.mean, X[used].mean(axis=0))
+    np.testing.assert_allclose(task.metric.mean, X[used].mean(axis=0))
     monkeypatch.setattr(engines, "fit_responsibilities", None)
-    few, _ = learn_metric(task.subset(np.arange(20)))
-    np.testing.assert_allclose(few.mean, X[:20].mean(axis=0))
+    few = Task.of(make_training(X[:20], y[:20]), make_settings(y))
+    np.testing.assert_allclose(few.metric.mean, X[:20].mean(axis=0))
 
 
 # --------------------------------------------------------------------- large sparse samples

@@ -14,7 +14,7 @@ from sklearn.datasets import load_wine
 from sklearn.preprocessing import StandardScaler
 
 from bsdr_models import BM2PCAClassifier
-from bsdr_models.bm2pca import HingeLoss, build_model, engines, subspace
+from bsdr_models.bm2pca import HingeLoss, build_model, subspace
 from bsdr_models.bm2pca.paper import model as paper_model
 from bsdr_models.bm2pca.paper.model import (
     TINY,
@@ -475,8 +475,9 @@ def test_pseudo_posterior_is_that_of_the_engine(case, strategy, n_components):
     model = BM2PCAClassifier(n_components, loss=loss, unlabeled=np.nan, random_state=0).fit(X, y)
     declared, posterior = model.model_, model._posterior
     log_density = declared.compile_logp(**FAST)
-    signs, _ = engines.pseudo_labels(model._problem)
-    A = posterior.metric.whiten(model._problem.X)
+    signs, A = model._signs, posterior.metric.whiten(model._context.X)
+    reached, _ = subspace.objective(posterior.state, A, signs, posterior.settings)
+    assert reached == pytest.approx(model.objective_[-1], rel=1e-9)
     rng, gaps = np.random.default_rng(7), []
     for _ in range(3):
         point = posterior.state.unpack(rng.standard_normal(posterior.state.packed.size))

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from bsdr_models.bm2pca.factor_model import FactorModel, impute
+from bsdr_models import BM2PCAClassifier
+from bsdr_models.bm2pca.factor_model import FactorModel, impute, spread_of_missing
 from bsdr_models.bm2pca.paper.mean_field import Weights
 from bsdr_models.bm2pca.paper.posterior import DrawPosterior, MarginPosterior
 from bsdr_models.bm2pca.views import Loadings, Offset, ViewState
@@ -113,6 +114,26 @@ def test_complete_and_incomplete_algorithms_agree(layout):
     np.testing.assert_allclose(mean, shifted, rtol=1e-10)
 
 
+def test_covariance_of_class_scores_is_that_of_missing_values():
+    """Linear functions of samples, by the joint normal; zero if nothing is missing."""
+    rng = np.random.default_rng(77)
+    model = known_model(rng, "one view")
+    rows = rng.standard_normal((8, 7))
+    rows[rng.random(rows.shape) < 0.5] = np.nan
+    rows[0] = rng.standard_normal(7)
+    rows[1] = np.nan
+    effects = rng.standard_normal((7, K))
+    found = spread_of_missing(model, rows, effects)
+    assert found.shape == (8, K, K)
+    centre, cov = joint_normal(model, 7)
+    for row, own in zip(rows, found, strict=True):
+        missing = np.isnan(row)
+        lost, seen = R + np.flatnonzero(missing), R + np.flatnonzero(~missing)
+        _, left = conditional(centre, cov, lost, seen, row[~missing])
+        expected = effects[missing].T @ left @ effects[missing]
+        np.testing.assert_allclose(own, expected, rtol=1e-9, atol=1e-12)
+
+
 def random_posterior(problems=2, spread=0.2, seed=74):
     rng = np.random.default_rng(seed)
     states, models = [], []
@@ -147,7 +168,7 @@ def test_score_moments_are_those_of_draws(missing):
         rows[1:3, 2:5] = np.nan
     mean, variance = posterior.score_moments(rows)
     assert mean.shape == variance.shape == (4, 2 * K)
-    np.testing.assert_allclose(posterior.score_means(rows), mean, rtol=1e-12)
+    np.testing.assert_allclose(posterior.scores(rows), mean, rtol=1e-12)
     for p, model in enumerate(posterior.factor_models):
         centre, cov = model.embed(model.view(rows))
         cov = np.broadcast_to(cov, (4, R, R))
@@ -160,13 +181,13 @@ def test_score_moments_are_those_of_draws(missing):
                 agree(f, mean[n, p * K + c], variance[n, p * K + c])
 
 
-def test_coefficients_give_the_mean_score_of_complete_samples():
+def test_effects_give_the_mean_score_of_complete_samples():
     """For one draw of all parameters, through the joint normal of z and x."""
     rng, posterior = random_posterior(spread=0.0)
     rows = rng.standard_normal((3, 7))
     for model, state in zip(posterior.factor_models, posterior.states, strict=True):
         eta = state.weights.mean
-        coef, intercept = model.coefficients(eta)
+        coef, intercept = model.effects(eta)
         centre, spread = joint_normal(model, 7)
         for row in rows:
             z, _ = conditional(centre, spread, np.arange(R), R + np.arange(7), row)
@@ -183,7 +204,7 @@ def test_draws_are_averaged():
     )
     rows = rng.standard_normal((3, 7))
     rows[1, 4:] = np.nan
-    mean = draws.score_means(rows)
+    mean = draws.scores(rows)
     for n, row in enumerate(rows):
         seen = ~np.isnan(row)
         firsts = []
@@ -230,3 +251,88 @@ def test_imputation_is_close_to_the_true_conditional_mean(make_form, kind):
     off = np.sqrt(np.mean((filled - expected)[~seen] ** 2))
     assert off < 0.15 * np.sqrt(np.mean((test - t)[~seen] ** 2))
     np.testing.assert_array_equal(model.impute(test), test)  # nothing to do
+
+
+# ------------------------------------------------------------------------- missing values
+
+TARGETS = ("classes", "two classes", "labels")
+
+
+def correlated_samples(target, n=300):
+    """Six features of two factors, on which the targets depend."""
+    rng = np.random.default_rng(78)
+    Z = rng.standard_normal((n, 2))
+    X = Z @ rng.standard_normal((2, 6)) + 0.5 * rng.standard_normal((n, 6))
+    scores = 2.0 * Z @ rng.standard_normal((2, 3)) + rng.standard_normal((n, 3))
+    if target == "labels":
+        return X, (scores > [0.0, 0.5, 1.0]).astype(int)
+    return X, scores[:, : 2 if target == "two classes" else 3].argmax(axis=1)
+
+
+@pytest.fixture(scope="module", params=TARGETS)
+def fitted(request):
+    """A fit to 200 samples, some values of which are missing, the targets, and new samples."""
+    X, y = correlated_samples(request.param)
+    train = np.where(np.random.default_rng(79).random((200, 6)) < 0.1, np.nan, X[:200])
+    return BM2PCAClassifier(random_state=0).fit(train, y[:200]), y[:200], X[200:]
+
+
+def test_probabilities_are_averages_over_what_is_missing(fitted):
+    """Complete samples are drawn from the joint normal of the features."""
+    model, _, new = fitted
+    rng = np.random.default_rng(80)
+    (imputer,) = model._imputers
+    (state,) = imputer.states
+    W, t = state.loadings.mean, state.offset.mean
+    cov = W @ W.T + np.eye(6) / state.noise_precision.mean
+    rows = new[:10].copy()
+    rows[:, 1:5] = np.nan
+    scaled = (rows - model.mean_) / model.scale_
+    expected = []
+    seen, lost = np.array([0, 5]), np.arange(1, 5)
+    for row in scaled:
+        mean, left = conditional(t, cov, lost, seen, row[seen])
+        drawn = np.tile(row, (20_000, 1))
+        drawn[:, lost] = rng.multivariate_normal(mean, left, size=len(drawn))
+        expected.append(model.predict_proba(drawn * model.scale_ + model.mean_).mean(axis=0))
+    found = model.predict_proba(rows)
+    # The fit averages over few draws.
+    np.testing.assert_allclose(found, expected, atol=0.05)
+    plugged = model.predict_proba(model.impute(rows))
+    assert np.abs(plugged - expected).max() > 0.1
+    np.testing.assert_allclose(np.exp(model.predict_log_proba(rows)), found, rtol=1e-12)
+
+
+def test_probabilities_of_a_sample_without_values_are_the_class_frequencies(fitted):
+    model, y, new = fitted
+    frequency = y.mean(axis=0) if y.ndim == 2 else np.bincount(y) / len(y)
+    rows = np.vstack([new[:2], np.full((1, 6), np.nan), new[2:4]])
+    rows[1, 2] = np.nan
+    found = model.predict_proba(rows)
+    np.testing.assert_allclose(found[2], frequency, rtol=1e-12)
+    np.testing.assert_allclose(found[[0, 3, 4]], model.predict_proba(new[[0, 2, 3]]), rtol=1e-12)
+
+
+def entropy(p):
+    """Mean over samples, and over labels."""
+    p = p if np.allclose(p.sum(axis=1), 1.0) else np.stack([p, 1.0 - p])
+    return -np.mean(np.sum(p * np.log(p), axis=-1 if p.ndim == 2 else 0))
+
+
+@pytest.mark.parametrize("kept", range(6))
+def test_predictions_of_one_feature_are_less_sure(fitted, kept):
+    model, _, new = fitted
+    one = np.full(new.shape, np.nan)
+    one[:, kept] = new[:, kept]
+    assert entropy(model.predict_proba(one)) > entropy(model.predict_proba(new)) + 0.05
+
+
+def test_a_feature_without_effect_is_not_missed():
+    """A missing value matters as far as class scores depend on it."""
+    X, y = correlated_samples("classes")
+    X = np.column_stack([X, np.random.default_rng(81).standard_normal(len(X))])
+    model = BM2PCAClassifier(random_state=0).fit(X[:200], y[:200])
+    new = X[200:]
+    without = [np.where(np.arange(7) == lost, np.nan, new) for lost in range(7)]
+    moved = [np.abs(model.predict_proba(own) - model.predict_proba(new)).mean() for own in without]
+    assert moved[6] < 0.5 * np.median(moved[:6])

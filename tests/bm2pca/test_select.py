@@ -1,74 +1,68 @@
-"""Cross-validation: folds, selection rule, candidates and path scores."""
+"""Choice of settings by held-out samples: weights of costs, the best candidate, temperature."""
 
 import warnings
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from bsdr_models.bm2pca.select import (
-    N_FOLDS,
-    average,
-    balanced_folds,
-    best_of,
-    mean_cost,
-    rows_to_hold_out,
-    subsample,
-)
-from scipy.special import expit, softmax
+from scipy.special import log_expit, log_softmax, logsumexp, softmax
+from scipy.stats import norm
 from sklearn.metrics import log_loss
 
-from bsdr_models import BM2PCAClassifier
+from bsdr_models import BM2PCAClassifier, HingeLoss
 from bsdr_models.bm2pca import engines as default_engines
-from bsdr_models.bm2pca import select
-from bsdr_models.bm2pca.estimator import COSTS
-from bsdr_models.bm2pca.paper import engines
+from bsdr_models.bm2pca.engines import LOG_T, OF_FOLD, Settings, Task
+from bsdr_models.bm2pca.paper import engines, select
 from bsdr_models.bm2pca.paper.select import choose_best, cross_validate
-from bsdr_models.bm2pca.problem import Problem, class_index
-from bsdr_models.metric import SHARPNESS
-from bsdr_models.numerics.folds import assign_folds
+from bsdr_models.bm2pca.posterior import LAPSE, link_of
+from bsdr_models.bm2pca.problem import Problem
+from bsdr_models.calibration import POWER, Calibration, judge
+from bsdr_models.metric_weights import SHARPNESS, MetricWeights
+from bsdr_models.training import Training
 
 
-def keys(groups):
-    return np.random.default_rng(0).permutation(len(groups))
+def make_training(X, y, n_classes, metric=None):
+    rng = np.random.default_rng(0)
+    return Training.of(X, y, n_classes, np.ones(X.shape[1]), metric=metric, rng=rng)
 
 
-# ------------------------------------------------------------------------------- folds
+def judged_by(scores, y, fold, exclusive=True):
+    """Selection from class scores (G, N, K); the features have no part in it."""
+    X = np.random.default_rng(1).standard_normal((len(y), 2))
+    n_classes = y.max() + 1 if exclusive else y.shape[1]
+    return choose_best(scores, fold, exclusive, make_training(X, y, n_classes))
 
 
-def test_five_folds_keep_some_pairs_and_balanced_folds_none():
-    """The metric needs two samples of one class; the paper's variant needs equal classes."""
-    groups = np.repeat(np.arange(40), 2)
-    assert balanced_folds(groups) == 2
-    halves = assign_folds(groups, keys(groups), n_folds=2)
-    fifths = assign_folds(groups, keys(groups), n_folds=N_FOLDS)
-    for number in range(2):
-        assert set(np.bincount(groups[halves != number])) == {1}
-    for number in range(5):
-        assert np.count_nonzero(np.bincount(groups[fifths != number]) == 2) > 10
+def known_log_p(scores, y, lapse):
+    """Log probabilities of the known labels, from class scores at a temperature of one."""
+    if y.ndim == 1:
+        both = scores if scores.shape[1] > 1 else np.column_stack([0.0 * scores, scores])
+        log_p = log_softmax(both, axis=1)[np.arange(len(y)), y]
+        k = both.shape[1]
+    else:
+        log_p = log_expit(np.where(y == 1, scores, -scores))[y >= 0]
+        k = 2
+    return np.log((1.0 - lapse) * np.exp(log_p) + lapse / k)
 
 
-@pytest.mark.parametrize(
-    ("sizes", "expected"), [([1, 1, 1], 2), ([2, 3, 3], 3), ([4, 4, 90], 4), ([50, 60], 5)]
-)
-def test_as_many_folds_as_the_median_class_has_samples(sizes, expected):
-    groups = np.append(np.repeat(np.arange(len(sizes)), sizes), [-1, -1])
-    assert balanced_folds(groups) == expected
+def root_mean_square(scores):
+    """Of class scores (..., K) about the mean of the classes, of which the first may have none."""
+    if scores.shape[-1] == 1:
+        scores = np.concatenate([0.0 * scores, scores], axis=-1)
+    return np.sqrt(np.mean((scores - scores.mean(axis=-1, keepdims=True)) ** 2))
 
 
-def test_subsample_is_stratified(monkeypatch):
-    monkeypatch.setattr(select, "MAX_SAMPLES", 50)
-    groups = np.repeat([0, 1, 2, -1], [400, 96, 4, 7])
-    counts = np.bincount(groups[subsample(groups, keys(groups))] + 1)
-    assert counts[0] == 7
-    assert 50 <= counts[1:].sum() <= 53
-    np.testing.assert_allclose(counts[1:], np.array([40.0, 9.6, 0.4]), atol=1.0)
-    assert counts[3] == 1
-    few = np.repeat([0, 1, -1], [20, 30, 70])
-    np.testing.assert_array_equal(subsample(few, keys(few)), np.arange(120))
+def by_temperature(scores, y, size, *, power, lapse):
+    """Log evidence and mean of log T, by a fine grid; log T / size is normal a priori."""
+    grid = LOG_T.mean + LOG_T.sd * np.linspace(-4.0, 4.0, 1001)
+    log_prior = norm.logpdf(grid, LOG_T.mean, LOG_T.sd)
+    log_prior -= logsumexp(log_prior)
+    values = [known_log_p(scores / (size * np.exp(t)), y, lapse).sum() for t in grid]
+    log_w = log_prior + power * np.array(values)
+    return logsumexp(log_w), np.log(size) + softmax(log_w) @ grid
 
 
-# ------------------------------------------------------------------------------- selection rule
+# ------------------------------------------------------------------------------- the best one
 
 
 def classes(n=60, k=4, seed=0):
@@ -78,19 +72,39 @@ def classes(n=60, k=4, seed=0):
     return y, rng.standard_normal((2, n, k)) + 2.0 * np.eye(k)[y]
 
 
-def rule(scores, y):
-    """Of one task."""
-    return best_of(scores, y[:, None], scores.shape[2:])
+@pytest.mark.parametrize("k", [2, 4])
+def test_the_best_candidate_has_the_smallest_held_out_loss(k):
+    """Each at its own size of the scores; temperatures are integrated out."""
+    y, scores = classes(k=k)
+    scores[0] += np.random.default_rng(3).standard_normal(scores[0].shape)
+    scores[0] *= 30.0
+    if k == 2:
+        scores = scores[:, :, 1:] - scores[:, :, :1]
+    found = judged_by(scores, y, np.arange(60) // 12)
+    expected = [
+        -by_temperature(own, y, root_mean_square(own), power=1.0, lapse=0.0)[0] / 60
+        for own in scores
+    ]
+    np.testing.assert_allclose(found.log_loss, expected, rtol=1e-3)
+    assert found.best == 1
 
 
-def test_log_loss_and_accuracy_are_those_of_held_out_samples():
-    y, scores = classes()
-    scores[1] *= 30.0
-    found = rule(scores, y)
-    np.testing.assert_allclose(found.accuracy, (scores.argmax(axis=2) == y).mean(axis=1))
-    assert found.best == found.log_loss.argmin()
-    proba = softmax(scores[found.best] / found.temperature, axis=1)
-    assert found.log_loss[found.best] == pytest.approx(log_loss(y, proba), rel=1e-9)
+@pytest.mark.parametrize("k", [2, 4])
+def test_temperature_is_in_units_of_class_scores(k):
+    """The mean of log T under the power of the likelihood, whatever the size of the scores."""
+    y, scores = classes(k=k)
+    scores = scores[:1]
+    if k == 2:
+        scores = scores[:, :, 1:] - scores[:, :, :1]
+    fold = np.arange(60) // 12
+    found = judged_by(scores, y, fold).judged
+    size = root_mean_square(scores[0])
+    _, log_t = by_temperature(scores[0], y, size, power=POWER, lapse=0.0)
+    assert np.log(found.calibration.temperature) == pytest.approx(log_t, abs=1e-3)
+    larger = judged_by(7.0 * scores, y, fold).judged
+    ratio = larger.calibration.temperature / found.calibration.temperature
+    assert ratio == pytest.approx(7.0, rel=1e-9)
+    np.testing.assert_allclose(larger.log_p, found.log_p, rtol=1e-9)
 
 
 def test_selection_prefers_log_loss_to_accuracy():
@@ -101,33 +115,49 @@ def test_selection_prefers_log_loss_to_accuracy():
     wrong[::10] *= -8.0
     narrow = sure.copy()
     narrow[::5] *= -0.05
-    found = rule(np.stack([wrong, narrow]), y)
-    assert found.accuracy[0] > found.accuracy[1]
+    scores = np.stack([wrong, narrow])
+    accuracy = (scores.argmax(axis=2) == y).mean(axis=1)
+    assert accuracy[0] > accuracy[1]
+    assert judged_by(scores, y, np.arange(100) % 5).best == 1
+
+
+def test_predictions_of_a_fold_do_not_know_its_labels():
+    """Temperature and signal are those of the other folds; frequencies are of all."""
+    y, scores = classes()
+    fold = np.arange(60) // 12
+    out = fold == 2
+    other = np.where(out, np.roll(y, 1), y)  # as many of each class
+    assert (np.bincount(other) == np.bincount(y)).all()
+    plain, changed = (judged_by(scores[:1], own, fold).judged for own in (y, other))
+    np.testing.assert_allclose(changed.log_p[out], plain.log_p[out], rtol=1e-12)
+    assert np.abs(changed.log_p[~out] - plain.log_p[~out]).max() > 1e-3
+    assert changed.score.score < plain.score.score
+
+
+def test_the_candidate_of_a_fold_is_that_of_the_other_folds():
+    """One candidate is right in one fold only, the other one everywhere else."""
+    y, _ = classes()
+    fold = np.arange(60) // 12
+    right, wrong = np.eye(4)[y], np.eye(4)[(y + 1) % 4]
+    out = (fold == 2)[:, None]
+    found = judged_by(np.stack([np.where(out, right, wrong), np.where(out, wrong, right)]), y, fold)
     assert found.best == 1
-
-
-def test_two_classes_have_one_score():
-    y, scores = classes(k=2)
-    margin = scores[:, :, 1:] - scores[:, :, :1]
-    found = rule(margin, y)
-    proba = expit(margin[found.best, :, 0] / found.temperature)
-    assert found.log_loss[found.best] == pytest.approx(log_loss(y, proba), rel=1e-9)
-    np.testing.assert_allclose(found.accuracy, ((margin[:, :, 0] > 0) == y).mean(axis=1))
+    np.testing.assert_array_equal(found.judged.log_p.argmax(axis=1) == y, fold != 2)
 
 
 def test_held_out_score_of_noise_is_that_of_no_features():
-    """The best of twelve candidates seems to gain; that score hardly does."""
-    naive, honest, temperatures = [], [], []
+    """Of the best of twelve candidates, whose probabilities are near the class frequencies."""
+    gains, signals, away = [], [], []
     for seed in range(40):
         rng = np.random.default_rng(seed)
-        scores, y = rng.standard_normal((12, 40, 1)), np.tile([[0], [1]], (20, 1))
-        found = choose_best(scores, y, True, np.arange(40) // 8)
-        naive.append(found.log_loss.min())
-        honest.append(found.held_out.score)
-        temperatures.append(found.temperature)
-    gains = [np.mean(honest) + np.log(2.0), np.log(2.0) - np.mean(naive)]
-    assert 0.0 <= gains[0] < gains[1] / 2.0
-    assert np.median(temperatures) > 10.0
+        scores = rng.standard_normal((12, 40, 1))
+        found = judged_by(scores, np.tile([0, 1], 20), np.arange(40) // 8).judged
+        gains.append(found.score.score + np.log(2.0))
+        signals.append(found.calibration.signal)
+        away.append(np.abs(np.exp(found.log_p) - 0.5).mean())
+    assert abs(np.mean(gains)) < 0.03
+    assert np.median(signals) < 0.5
+    assert np.mean(away) < 0.1
 
 
 @pytest.mark.slow
@@ -148,143 +178,169 @@ def test_held_out_scores_of_weak_classes_are_those_of_new_samples():
 
 def test_judgement_of_a_clear_choice_is_that_of_all_folds():
     y, scores = classes(n=4000)
-    found = choose_best(scores, y[:, None], True, np.arange(4000) % 5)
-    plain = rule(scores, y)
-    assert found.temperature == pytest.approx(plain.temperature, rel=0.01)
-    assert found.held_out.score == pytest.approx(plain.held_out.score, abs=1e-3)
-    one_fold = choose_best(scores, y[:, None], True, np.zeros(4000, dtype=int))
-    assert one_fold.temperature == plain.temperature
+    found = judged_by(scores, y, np.arange(4000) % 5)
+    own = scores[found.best]
+    _, log_t = by_temperature(own, y, root_mean_square(own), power=POWER, lapse=0.0)
+    expected = known_log_p(own / np.exp(log_t), y, 0.0).mean()
+    # Nodes of log T are 0.15 apart.
+    assert np.log(found.judged.calibration.temperature) == pytest.approx(log_t, abs=0.075)
+    assert found.judged.calibration.signal == pytest.approx(1.0, abs=1e-9)
+    assert found.judged.score.score == pytest.approx(expected, abs=3e-3)
 
 
 def test_missing_labels_are_ignored():
     rng = np.random.default_rng(2)
-    signs = rng.choice([-1.0, 0.0, 1.0], (50, 3))
-    scores = rng.standard_normal((2, 50, 3)) + signs
-    truth = class_index(signs, False)
-    np.testing.assert_array_equal(truth, np.where(signs == 0.0, -1, signs > 0.0))
-    found = best_of(scores, truth, False)
-    again = best_of(np.where(signs == 0.0, 1e6, scores), truth, False)
-    np.testing.assert_allclose(again.log_loss, found.log_loss)
-    known = signs != 0.0
-    proba = expit(scores[found.best][known] / found.temperature)
-    expected = log_loss((signs[known] > 0.0).astype(int), proba)
-    assert found.log_loss[found.best] == pytest.approx(expected, rel=1e-9)
-
-
-def test_training_and_test_sets_are_disjoint():
-    """Every sample is held out once; scores are those of the fold that it is in."""
-    task, seen = wide_task("shared"), []
-    groups = np.arange(18) % 3
-
-    def path_scores(part, X, candidates, rng):
-        assert len(part.X) + len(X) == 18
-        both = np.concatenate([part.X, X])
-        assert len(np.unique(both, axis=0)) == 18
-        seen.append(X)
-        return 2.0 * X[None, :, :3]
-
-    split = select.split(task.X, groups, balanced=False)
-    found = cross_validate(task, split, path_scores, [{}], rng=np.random.default_rng(0))
-    seen = np.concatenate(seen)
-    order = np.argmax(np.all(seen[:, None] == task.X, axis=2), axis=1)
-    np.testing.assert_array_equal(np.sort(order), np.arange(18))
-    expected = best_of(2.0 * seen[None, :, :3], groups[order, None], True)
-    np.testing.assert_array_equal(found.log_loss, expected.log_loss)
-
-
-def test_folds_are_skipped_after_enough_samples(monkeypatch):
-    monkeypatch.setattr(select, "ENOUGH_SAMPLES", 20)
-    y, _ = classes()
-    rows = rows_to_hold_out(np.arange(60) % 5, y)
-    assert [len(each) for each in rows] == [12, 12]
-
-
-def test_held_out_values_are_spread_to_their_samples(monkeypatch):
-    monkeypatch.setattr(select, "MAX_SAMPLES", 12)
-    X, groups = np.arange(20.0)[:, None], np.tile([0, 1], 10)
-    split = select.split(X, groups, balanced=False)
-    found = split.spread(X[split.index[split.held_out]], 20)
-    kept = ~np.isnan(found[:, 0])
-    assert kept.sum() == 12
-    np.testing.assert_array_equal(found[kept], X[kept])
-
-
-@pytest.mark.parametrize("k", [1, 4])
-def test_probable_temperature_has_the_largest_posterior_density(k):
-    y, scores = classes(n=200, k=max(k, 2))
-    scores = scores[0] if k > 1 else scores[0][:, 1:] - scores[0][:, :1]
-    both = scores if k > 1 else np.column_stack([0.0 * scores, scores])
-    spread = np.sqrt(np.mean((both - both.mean(axis=1, keepdims=True)) ** 2))
-
-    def density(log_t):
-        p = 0.99 * softmax(both / np.exp(log_t), axis=1) + 0.01 / both.shape[1]
-        z = (log_t - np.log(spread) - select.LOG_T) / select.LOG_T_WIDTH
-        return np.log(p[np.arange(200), y]).sum() - 0.5 * z**2
-
-    grid = np.linspace(-4.0, 4.0, 4001)
-    best = grid[np.argmax([density(each) for each in grid])]
-    found = select.probable_temperature(scores, y)
-    assert np.log(found) == pytest.approx(best, abs=3e-3)
-    assert select.probable_temperature(7.0 * scores, y) == pytest.approx(7.0 * found, rel=1e-4)
+    y = rng.choice([-1, 0, 1], (50, 3))
+    scores = rng.standard_normal((2, 50, 3)) + np.where(y < 0, 0, 2 * y - 1)
+    fold = np.arange(50) % 5
+    found = judged_by(scores, y, fold, exclusive=False)
+    again = judged_by(np.where(y < 0, -scores, scores), y, fold, exclusive=False)
+    np.testing.assert_allclose(again.log_loss, found.log_loss, rtol=1e-12)
+    assert again.judged.score == found.judged.score
+    # A label has one score, of its value 1 against its value 0.
+    expected = [
+        -by_temperature(own, y, root_mean_square(own[:, :, None]), power=1.0, lapse=0.0)[0] / 50
+        for own in scores
+    ]
+    np.testing.assert_allclose(found.log_loss, expected, rtol=1e-3)
 
 
 def test_one_wrong_sample_far_from_the_boundary_does_not_decide_the_temperature():
+    """With a probability that a class is random."""
     y, scores = classes(n=40)
     scores = scores[0] + 4.0 * np.eye(4)[y]
     far = scores.copy()
     far[0] = 30.0 * np.eye(4)[(y[0] + 1) % 4]
-    robust, plain = (
-        fit(far, y) / fit(scores, y)
-        for fit in (select.probable_temperature, select.fit_temperature)
-    )
+
+    def temperature(values, lapse):
+        return judge(
+            [values], y, [np.arange(40) % 5], link_of(True, lapse), LOG_T
+        ).calibration.temperature
+
+    robust, plain = (temperature(far, own) / temperature(scores, own) for own in (LAPSE, 0.0))
     assert robust < 1.2 < 1.7 < plain
 
 
-def test_without_a_signal_the_temperature_has_no_prior():
-    rng = np.random.default_rng(1)
-    scores, y = rng.standard_normal((400, 3)), np.arange(400) % 3
-    assert select.probable_temperature(scores, y) > 4.0
-    assert select.probable_temperature(0.0 * scores, y) == 1.0
+# ------------------------------------------------------------------------------- folds
 
 
-# ------------------------------------------------------------------------------- candidates
+def wide_samples(n=18):
+    """Three classes in thirty features."""
+    rng = np.random.default_rng(3)
+    y = np.arange(n) % 3
+    return rng.standard_normal((n, 30)) + 2.0 * rng.standard_normal((3, 30))[y], y
 
 
-def candidates(n_features, *, multiclass=False, **arguments):
-    """Of ten samples."""
-    task = SimpleNamespace(X=np.empty((10, n_features)), Y=np.ones((10, 1)), multiclass=multiclass)
-    return BM2PCAClassifier().set_params(**arguments)._candidates(task)
+def wide_problem(strategy):
+    X, y = wide_samples()
+    Y = 2.0 * np.eye(3)[y] - 1.0
+    return Problem(X=X, Y=Y, n_components=2, strategy=strategy, exclusive=True), y
 
 
-def test_costs_are_compared_only_if_they_matter():
-    tall, wide = candidates(9), candidates(10)
-    assert [each["C"] for each in tall] == list(COSTS)
-    assert wide == [{"C": max(COSTS)}]
+def test_training_and_test_sets_are_disjoint():
+    """Every sample is held out once; scores are those of the fold that it is in."""
+    task, y = wide_problem("shared")
+    seen = []
+
+    def path_scores(part, X, candidates, rng):
+        both = np.concatenate([part.X, X])
+        assert len(np.unique(both, axis=0)) == len(both) == 18
+        seen.append(X)
+        return 2.0 * X[None, :, :3]
+
+    training = make_training(task.X, y, 3)
+    found = cross_validate(task, training, path_scores, [{}], rng=np.random.default_rng(0))
+    seen = np.concatenate(seen)
+    order = np.argmax(np.all(seen[:, None] == task.X, axis=2), axis=1)
+    np.testing.assert_array_equal(np.sort(order), np.arange(18))
+    expected = choose_best(2.0 * task.X[None, :, :3], training.divisions[0], True, training)
+    np.testing.assert_array_equal(found.log_loss, expected.log_loss)
+    np.testing.assert_array_equal(found.judged.log_p, expected.judged.log_p)
 
 
-def test_weights_of_an_average_are_powers_of_the_likelihood():
-    y, scores = classes()
-    scores[1] += np.random.default_rng(5).standard_normal(scores[1].shape)
-    found = average(scores, y[:, None], True)
-    assert found.sum() == pytest.approx(1.0)
-    loss = rule(scores, y).log_loss
-    assert np.log(found[0] / found[1]) == pytest.approx(SHARPNESS * 60 * (loss[1] - loss[0]))
-    np.testing.assert_array_equal(average(scores[:, :0], y[:0, None], True), 0.5)
-    assert mean_cost((10.0, 0.1), np.array([0.5, 0.5])) == pytest.approx(1.0)
+def test_folds_are_skipped_after_enough_samples(monkeypatch):
+    """Six of eighteen samples suffice: two folds of three or four."""
+    monkeypatch.setattr(select, "ENOUGH_SAMPLES", 6)
+    task, y = wide_problem("shared")
+    training = make_training(task.X, y, 3)
+    found = cross_validate(
+        task, training, lambda part, X, *_: X[None, :, :3], [{}], rng=np.random.default_rng(0)
+    )
+    held_out = ~np.isnan(found.judged.log_p).any(axis=1)
+    np.testing.assert_array_equal(held_out, np.isin(training.divisions[0], [0, 1]))
+
+
+def test_held_out_values_are_those_of_their_samples(monkeypatch):
+    """Of some of the samples, if there are many."""
+    monkeypatch.setattr(default_engines, "MOST_SAMPLES", 30)
+    X, y = wide_samples(60)
+    model = BM2PCAClassifier(random_state=0).fit(X, y)
+    log_p = model.held_out_log_proba_
+    kept = ~np.isnan(log_p).any(axis=1)
+    assert kept.sum() == 30
+    assert (log_p.argmax(axis=1)[kept] == y[kept]).mean() > 0.9
+
+
+# ------------------------------------------------------------------------------- costs
+
+
+def test_a_given_cost_is_the_only_candidate():
+    X, y = wide_samples(60)
+    model = BM2PCAClassifier(loss=HingeLoss(C=2.0), random_state=0).fit(X, y)
+    assert model.cv_results_["candidates"] == [{"C": 2.0}]
+    np.testing.assert_array_equal(model.cv_results_["weight"], [1.0])
+    assert model.C_ == 2.0
+
+
+def overlapping():
+    """Training samples of three classes that overlap, and settings of their fits."""
+    rng = np.random.default_rng(5)
+    y = np.arange(60) % 3
+    X = rng.standard_normal((60, 6)) + 1.5 * np.eye(3)[y] @ rng.standard_normal((3, 6))
+    settings = Settings(n_components=2, multiclass=True, exclusive=True)
+    return make_training(X, y, 3, metric="auto"), settings
+
+
+def fitted_scores(training, settings, cost):
+    """Held-out class scores of each division, by a fit without each fold."""
+    every = [np.full((len(training.keys), 3), np.nan) for _ in training.divisions]
+    for fold in training.folds():
+        task = Task.of(training, settings, fold)
+        out = training.out(fold)
+        state = task.fit(cost, tol=1e-12, max_iter=5000).posterior
+        every[fold[0]][out] = state.scores(task.metric.whiten(training.X[out]))
+    return every
+
+
+def test_weights_of_costs_are_powers_of_the_held_out_likelihood(monkeypatch):
+    """Class scores of all costs have one unit, and log scores are means over the divisions."""
+    monkeypatch.setitem(OF_FOLD, "tol", 1e-12)
+    monkeypatch.setitem(OF_FOLD, "max_iter", 5000)
+    training, settings = overlapping()
+    costs = (1.0, 3.0, 0.3)
+    found = default_engines.select(training, settings, costs)
+    scores = [fitted_scores(training, settings, cost) for cost in costs]
+    assert len(scores[0]) == 2
+    size = root_mean_square(np.array(scores))
+    grid = LOG_T.mean + LOG_T.sd * np.linspace(-4.0, 4.0, 1001)
+    log_prior = norm.logpdf(grid, LOG_T.mean, LOG_T.sd)
+    log_prior -= logsumexp(log_prior)
+    evidence = []
+    for own in scores:
+        at = [np.exp(t) * size for t in grid]
+        values = [
+            np.mean([known_log_p(part / t, training.classes, LAPSE).sum() for part in own])
+            for t in at
+        ]
+        evidence.append(logsumexp(log_prior + np.array(values)))
+    np.testing.assert_allclose(found.log_loss, -np.array(evidence) / 60, rtol=1e-3)
+    weight = softmax(SHARPNESS * np.array(evidence))
+    np.testing.assert_allclose(found.weight, weight, rtol=0.01)
+    assert np.log(found.cost) == pytest.approx(weight @ np.log(costs), abs=0.01)
+    assert weight.max() < 0.9  # no cost is alone
 
 
 # ------------------------------------------------------------------------------- paths
-
-
-def wide_task(strategy):
-    """Three classes of six samples in thirty features."""
-    rng = np.random.default_rng(3)
-    y = np.arange(18) % 3
-    X = rng.standard_normal((18, 30)) + 2.0 * rng.standard_normal((3, 30))[y]
-    return Problem(
-        X=X, Y=2.0 * np.eye(3)[y] - 1.0, n_components=2, strategy=strategy, exclusive=True
-    )
-
 
 TRAIN, TEST = np.arange(12), np.arange(12, 18)
 
@@ -292,7 +348,7 @@ TRAIN, TEST = np.arange(12), np.arange(12, 18)
 @pytest.mark.parametrize("cost", [10.0, 40.0])
 @pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
 def test_path_scores_are_those_of_single_fits(strategy, cost):
-    task, sweeps = wide_task(strategy), (1, 3, 4)
+    task, sweeps = wide_problem(strategy)[0], (1, 3, 4)
     # The random stream of the first restart; some initial values are random.
     (rng,) = np.random.default_rng(0).spawn(1)
     settings = [{"C": cost, "n_sweeps": each} for each in sweeps]
@@ -300,36 +356,50 @@ def test_path_scores_are_those_of_single_fits(strategy, cost):
     for scores, n in zip(path, sweeps, strict=True):
         stream = np.random.default_rng(0)
         fit = engines.fit_mean_field(task.subset(TRAIN), cost=cost, rng=stream, max_iter=n, tol=0.0)
-        np.testing.assert_allclose(scores, fit.posterior.score_means(task.X[TEST]), rtol=1e-6)
+        np.testing.assert_allclose(scores, fit.posterior.scores(task.X[TEST]), rtol=1e-6)
 
 
-def third_fold(strategy, monkeypatch, *, tol, max_iter):
-    """A task with a learned metric, its split, and a fold; fits without it have this tolerance."""
-    monkeypatch.setattr(select, "PATH_ITER", max_iter)
-    monkeypatch.setattr(select, "PATH_TOL", tol)
-    task = wide_task(strategy)
-    split = select.split(task.X, np.arange(18) % 3, balanced=False)
-    task = select.weigh_metric(task, "auto", np.ones(30), split, by_fold=True)
-    return task, split, select.HeldOutFold.of(task, split, 2)
+def third_fold(strategy):
+    """Training samples, settings, and a fold."""
+    X, y = wide_samples()
+    training = make_training(X, y, 3, metric="auto")
+    n_components = 2 if strategy == "shared" else None
+    settings = Settings(n_components=n_components, multiclass=False, exclusive=True)
+    return training, settings, (0, 2)
 
 
 @pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
-def test_scores_of_a_fold_are_those_of_a_fit_without_it(strategy, monkeypatch):
-    task, split, fold = third_fold(strategy, monkeypatch, tol=1e-10, max_iter=2000)
-    out = split.fold == 2
-    alone = replace(task.subset(~out), metric_weights=task.metric_weights[3:])
+def test_scores_of_a_fold_are_those_of_a_fit_without_it(strategy):
+    training, settings, fold = third_fold(strategy)
+    out = training.out(fold)
+    alone = replace(
+        training,
+        X=training.X[~out],
+        classes=training.classes[~out],
+        keys=training.keys[~out],
+        divisions=tuple(own[~out] for own in training.divisions),
+        weights=MetricWeights(every=training.metric_weights(fold)),
+    )
+    task = Task.of(training, settings, fold)
+    A = task.metric.whiten(training.X[out])
+    plain = Task.of(training, settings).metric.whiten(training.X[out])
+    assert not np.array_equal(A, plain)
     for cost in (1.0, 10.0):
-        fit = default_engines.fit_problem(alone, cost=cost, max_iter=2000)
-        expected = fit.posterior.score_means(task.X[out])
-        state = select.fit_fold((fold, cost, None))
-        np.testing.assert_allclose(state.scores(fold.held_out), expected, rtol=1e-6)
+        calibration = Calibration()
+        fit = default_engines.fit_all(alone, settings, cost, calibration, max_iter=2000)
+        expected = fit.posterior.scores(training.X[out])
+        state = task.fit(cost, max_iter=2000).posterior
+        np.testing.assert_allclose(state.scores(A), expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
-def test_a_fit_from_that_of_another_cost_has_the_same_scores(strategy, monkeypatch):
-    _, _, fold = third_fold(strategy, monkeypatch, tol=1e-14, max_iter=5000)
-    other = select.fit_fold((fold, 10.0, None))
-    got = select.fit_fold((fold, 1.0, other)).scores(fold.held_out)
-    expected = select.fit_fold((fold, 1.0, None)).scores(fold.held_out)
+def test_a_fit_from_that_of_another_cost_has_the_same_scores(strategy):
+    training, settings, fold = third_fold(strategy)
+    task = Task.of(training, settings, fold)
+    A = task.metric.whiten(training.X[training.out(fold)])
+    tight = {"tol": 1e-14, "max_iter": 5000}
+    other = task.fit(10.0, **tight).posterior
+    got = task.fit(1.0, other, **tight).posterior.scores(A)
+    expected = task.fit(1.0, **tight).posterior.scores(A)
     np.testing.assert_allclose(got, expected, rtol=1e-5)
-    assert np.abs(other.scores(fold.held_out) - expected).max() > 0.01
+    assert np.abs(other.scores(A) - expected).max() > 0.01

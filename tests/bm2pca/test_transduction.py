@@ -14,7 +14,7 @@ from bsdr_models.bm2pca.transduction import (
     row_coordinates,
     shrunk_scatter,
 )
-from bsdr_models.metric import NAMES, Groups, Metric
+from bsdr_models.metric import ClassBasis, Metric, named_weights
 
 # N, d, K
 SHAPES = {"tall": (14, 3, 3), "wide": (9, 12, 2), "many classes": (20, 6, 5)}
@@ -63,9 +63,8 @@ def scores(strategy, A, Y, rows):
 def fit_and_score(strategy, X, signs, rows):
     """Class scores of new samples."""
     used = signs.any(axis=1)
-    groups = Groups.of(signs[used].argmax(axis=1))
-    weights, units = np.full(len(NAMES), 1.0 / len(NAMES)), np.ones(X.shape[1])
-    metric = Metric.learn(X[used], groups, weights, units)
+    basis = ClassBasis.of(signs[used].argmax(axis=1))
+    metric = Metric.learn(X[used], basis, named_weights("auto"), np.ones(X.shape[1]))
     return scores(strategy, metric.whiten(X), signs, metric.whiten(rows))
 
 
@@ -255,13 +254,16 @@ def test_without_unlabelled_samples_nothing_changes():
     np.testing.assert_array_equal(signs, Y[:6])
 
 
-def test_unlabelled_samples_are_not_used_without_signal():
-    """There is no held-out gain, so the fit uses the labelled samples alone."""
-    rng = np.random.default_rng(8)
-    X, Y = rng.standard_normal((80, 8)), hide(np.arange(80) % 3, 12)
-    signs, shares = fit_responsibilities(X, Y)
-    assert shares is None
-    np.testing.assert_array_equal(signs, Y)
+def test_unlabelled_samples_are_seldom_used_without_signal():
+    """A held-out gain larger than its standard error is luck, in about one of six data sets."""
+    used = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        X, Y = rng.standard_normal((80, 8)), hide(np.arange(80) % 3, 12)
+        signs, shares = fit_responsibilities(X, Y)
+        used += shares is not None
+        assert (shares is None) == np.array_equal(signs, Y)
+    assert used < 0.3 * 40
 
 
 def split(y, seed, n_labelled=2, n_test=0.3):

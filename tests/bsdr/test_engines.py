@@ -11,15 +11,17 @@ from scipy.optimize import minimize_scalar
 from scipy.special import ndtr
 from sklearn.datasets import load_iris
 
-from bsdr_models import BSDRClassifier, BSDRRegressor, HierarchicalPriors, Priors
+from bsdr_models import BSDRClassifier, BSDRRegressor, HierarchicalPriors, Priors, calibration
+from bsdr_models import training as training_module
+from bsdr_models.bsdr import Kernel, hmc, probit_choice, select
 from bsdr_models.bsdr import engines as fits
-from bsdr_models.bsdr import feature_map, hmc, probit_choice, select
 from bsdr_models.bsdr import posterior as draws_module
 from bsdr_models.bsdr.feature_map import MapLearner
-from bsdr_models.bsdr.posterior import Coordinates, temper
+from bsdr_models.bsdr.posterior import Coordinates, link_of, temper
 from bsdr_models.bsdr.problem import Problem
-from bsdr_models.bsdr.select import choose_temperature, fit_temperature
+from bsdr_models.metrics import MIN_GAIN, N_STANDARD_ERRORS
 from bsdr_models.papers import PaperBSDRClassifier
+from bsdr_models.training import Training
 from bsdr_models.validation import R_HAT_LIMIT
 
 N, D, K = 36, 4, 3
@@ -67,6 +69,7 @@ def fitted():
             X, y = toy(target, d=d)
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "no evidence that the targets")
+                warnings.filterwarnings("ignore", "what the features tell of y rests")
                 cache[target, d] = estimator(target).fit(X, y), X, y
         return cache[target, d]
 
@@ -182,9 +185,15 @@ def test_moments_are_those_of_the_mixture_over_draws(fitted):
 # --------------------------------------------------------------------------------- temperature
 
 
+def frequencies(y):
+    """Of the classes, or of the labels that are 1, (K,)."""
+    return np.bincount(y) / len(y) if y.ndim == 1 else y.mean(axis=0)
+
+
 @pytest.mark.parametrize("target", LABELS)
 def test_probabilities_are_powers_of_the_posterior_predictive(fitted, target):
-    model, X, _ = fitted(target)
+    """Mixed with the class frequencies."""
+    model, X, y = fitted(target)
     eta = model._posterior.draws.linear_predictor(training(model).X)
     if target == "multiclass":
         p = probit_choice.probabilities(eta, 0.003).mean(axis=0)
@@ -195,42 +204,76 @@ def test_probabilities_are_powers_of_the_posterior_predictive(fitted, target):
     power /= power.sum(axis=-1, keepdims=True)
     power = 0.997 * power + 0.003 / power.shape[-1]
     expected = power if target == "multiclass" else power[..., 0]
-    np.testing.assert_allclose(model.predict_proba(X), expected, rtol=1e-6)
+    signal = model.idata_.attrs["signal"]
+    assert signal > 0.9
+    mixed = signal * expected + (1.0 - signal) * frequencies(y)
+    np.testing.assert_allclose(model.predict_proba(X), mixed, rtol=1e-6)
 
 
 def test_temperature_is_that_of_the_best_log_score():
-    """With a normal prior of its logarithm, which many samples outweigh."""
+    """Many samples outweigh its prior, up to the distance of two nodes."""
     rng = np.random.default_rng(0)
     p = rng.dirichlet(np.ones(3), 4000)
     y = np.array([rng.choice(3, p=each) for each in p])
     log_p = temper(np.log(p), 2.0, 1e-9)  # too flat
-    found = fit_temperature(log_p, y, 1e-9)
+    judged = calibration.judge([log_p], y, [np.arange(4000) % 5], link_of(1e-9), select.LOG_T)
+    found = judged.calibration
     loss = minimize_scalar(
         lambda t: -temper(log_p, t, 1e-9)[np.arange(4000), y].sum(),
         bounds=(0.1, 5.0),
         method="bounded",
     )
-    assert found == pytest.approx(loss.x, rel=0.02)
-    assert found == pytest.approx(0.5, abs=0.05)
-    assert fit_temperature(log_p, y, 1e-9, signal=False) == pytest.approx(1.0, rel=1e-3)
+    assert found.temperature == pytest.approx(loss.x, rel=0.08)
+    assert found.temperature == pytest.approx(0.5, abs=0.05)
+    assert found.signal > 0.999
+    right = temper(log_p, 0.5, 1e-9)[np.arange(4000), y]
+    assert judged.score.score == pytest.approx(right.mean(), abs=0.005)
     np.testing.assert_allclose(temper(temper(log_p, 0.5, 1e-15), 2.0, 1e-15), log_p, atol=1e-6)
 
 
 @pytest.mark.parametrize("target", LABELS)
 def test_temperature_is_selected_by_held_out_samples(fitted, target):
-    model, X, y = fitted(target)
+    model, _, _ = fitted(target)
     assert -np.log(3.0) < model.held_out_score_ < 0.0
     assert model.held_out_gain_ > 0.0
     said = model.summary()["value"]
     assert said["temperature"] == f"{model.temperature_:.2g}"
     assert said["held-out log score"].startswith(f"{model.held_out_score_:.3f} nats")
     assert model.idata_.attrs["temperature"] == model.temperature_
-    given = estimator(target, temperature=model.temperature_).fit(X, y)
-    np.testing.assert_array_equal(given.predict_proba(X), model.predict_proba(X))
     assert model.selected_params()["temperature"] == model.temperature_
+
+
+@pytest.mark.parametrize("target", LABELS)
+def test_with_a_temperature_no_sample_is_held_out(monkeypatch, fitted, target):
+    """The class frequencies have no part in predictions then."""
+    model, X, y = fitted(target)
+    monkeypatch.setattr(select, "continue_on", None)
+    given = estimator(target, temperature=model.temperature_).fit(X, y)
+    assert given.temperature_ == model.temperature_
+    assert given.idata_.attrs["signal"] == 1.0
+    assert np.isnan(given.held_out_score_)
+    assert given.held_out_log_proba_ is None
+    assert given.idata_["posterior"].equals(model.idata_["posterior"])
+    signal = model.idata_.attrs["signal"]
+    mixed = signal * given.predict_proba(X) + (1.0 - signal) * frequencies(y)
+    np.testing.assert_allclose(model.predict_proba(X), mixed, rtol=1e-9)
     one = estimator(target, temperature=1.0).fit(X, y)
     assert one.temperature_ == 1.0
+    assert "temperature" not in one.selected_params()
     assert one.idata_["posterior"].equals(model.idata_["posterior"])
+
+
+def test_held_out_probabilities_of_label_sets_are_those_of_ones(fitted):
+    model, _, y = fitted("multilabel")
+    log_p = model.held_out_log_proba_
+    assert log_p.shape == y.shape
+    each = np.where(y == 1, log_p, np.log1p(-np.exp(log_p)))
+    known = ~np.isnan(each)
+    assert known.mean() > 0.9
+    assert each[known].mean() == pytest.approx(model.held_out_score_, abs=1e-6)
+    assert each[known].mean() > np.log(0.5)
+    assert model._context.targets.dtype == np.bool_
+    np.testing.assert_array_equal(model._context.targets, y == 1)
 
 
 def test_classes_of_one_sample_cannot_be_held_out():
@@ -238,42 +281,68 @@ def test_classes_of_one_sample_cannot_be_held_out():
     X, y = rng.standard_normal((3, 2)), np.arange(3)
     problem, build = pose(X, y), builder(X, y)
     sampled = hmc.sample(problem, n_chains=4, n_draws=4, rng=rng)
-    temperature, score, log_proba = choose_temperature(
-        problem, sampled, learner(X, y), build, rng=rng
-    )
-    assert temperature == 1.0
-    assert np.isnan(score.score)
-    assert log_proba is None
+    assert select.judge_folds(problem, sampled, learner(X, y), build, rng=rng) is None
+
+
+@pytest.mark.filterwarnings("ignore:class . has a single sample")
+def test_fit_to_classes_of_one_sample_has_no_verdict(recwarn):
+    X, y = np.random.default_rng(0).standard_normal((3, 2)), np.array(["a", "b", "c"])
+    model = estimator("multiclass", kernel="auto").fit(X, y)
+    assert not [each for each in recwarn if "depend on X" in str(each.message)]
+    assert model.temperature_ == 1.0
+    assert model.idata_.attrs["signal"] == 1.0
+    assert np.isnan(model.held_out_score_)
+    assert model.held_out_log_proba_ is None
+    assert model.kernel_ == Kernel("linear")
+    np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)
 
 
 # --------------------------------------------------------------------------------- features
 
 
-def learner(X, y, target="multiclass", **options):
-    return MapLearner.of(X, y.astype(int), **options)
+def learner(X, y, **options):
+    classes = y.astype(int)
+    n = int(classes.max()) + 1 if classes.ndim == 1 else classes.shape[1]
+    rng = np.random.default_rng(0)
+    units = np.ones(X.shape[1])
+    samples = Training.of(X, classes, n, units, metric="auto", rng=rng)
+    return MapLearner.of(samples, **options)
 
 
 def builder(X, y, target="multiclass"):
+    n = int(y.max()) + 1 if y.ndim == 1 else y.shape[1]
+
     def build(feature_map, index):
-        return pose(feature_map.whiten(X[index]), y[index], target, 2)
+        return pose(feature_map.whiten(X[index]), y[index], target, n)
 
     return build
 
 
 @pytest.mark.parametrize("target", LABELS)
-def test_metric_of_a_fold_does_not_know_its_samples(monkeypatch, target):
+def test_fit_without_a_fold_does_not_know_its_labels(monkeypatch, target):
+    """The samples of the fold, their whitened features and those of all others."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((40, 12))
     X -= X.mean(axis=0)
     y = 1 * (X[:, 0] > 0.0) if target == "multiclass" else X[:, :2] > 0.0
-    found = learner(X, y, target)
-    out = found.fold == 1
+    found = learner(X, y)
+    samples = found.training
+    out = samples.out((0, 1))
+    assert 0 < np.count_nonzero(out) < 40
     other = y.copy()
     other[out] = 1 - y[out] if target == "multiclass" else ~y[out]
-    monkeypatch.setattr(feature_map, "make_folds", lambda *_: found.fold)
-    again = learner(X, other, target)
-    one, two = (each.learn(1).whiten(X) for each in (found, again))
-    np.testing.assert_array_equal(one, two)
+    # Labels have a part in who is held out with whom.
+    divisions = iter(samples.divisions)
+    monkeypatch.setattr(training_module, "random_keys", lambda *_: samples.keys)
+    monkeypatch.setattr(training_module, "make_folds", lambda *_: next(divisions))
+    again = learner(X, other)
+    one, two = (
+        select._split(own, builder(X, labels, target), 1)
+        for own, labels in ((found, y), (again, other))
+    )
+    np.testing.assert_array_equal(one[0].X, two[0].X)
+    np.testing.assert_array_equal(one[0].y, two[0].y)
+    np.testing.assert_array_equal(one[1].X, two[1].X)
     assert np.abs(found.learn().whiten(X) - again.learn().whiten(X)).max() > 1e-3
 
 
@@ -285,6 +354,34 @@ def test_kernel_is_chosen_by_held_out_samples():
     for y, expected in ((1 * (X[:, 0] > 0.0), "linear"), (1 * ring, "matern")):
         chosen = select.choose_kernel(learner(X, y, kernel="auto"), builder(X, y))
         assert chosen.kernel.name == expected
+
+
+@pytest.mark.parametrize("target", LABELS)
+def test_kernels_are_compared_by_calibrated_predictions(target):
+    """Labels that the features tell, and labels that they do not."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((90, 3))
+    X -= X.mean(axis=0)
+    true = X[:, :2] > 0.0
+    for labels, low, high in ((true, -0.35, -0.02), (rng.permutation(true), -0.75, -0.65)):
+        y = 1 * labels[:, 0] if target == "multiclass" else labels
+        own = learner(X, y, kernel=Kernel("linear"))
+        score = select.score_kernel(own, builder(X, y, target))
+        assert score.shape == (90,)
+        assert low < score.mean() < high
+
+
+def test_kernels_are_compared_by_some_of_many_samples(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 2))
+    y = 1 * (X[:, 0] > 0.0)
+    own = learner(X, y, kernel=Kernel("linear"))
+    every = select.score_kernel(own, builder(X, y))
+    monkeypatch.setattr(select, "_N_COMPARED", 20)
+    some = select.score_kernel(own, builder(X, y))
+    assert len(every) == 60
+    first = np.count_nonzero(own.training.out((0, 0)))
+    assert len(some) == first == 30
 
 
 @pytest.mark.parametrize(("error", "expected"), [(0.3, "linear"), (0.2, "matern")])
@@ -442,18 +539,19 @@ def test_absence_of_signal_warns():
     X, y = rng.standard_normal((90, 6)), np.arange(90) % 3
     with pytest.warns(UserWarning, match="no evidence that the targets depend on X: the held-out"):
         model = estimator("multiclass", sampling__chains=1).fit(X, y)
-    assert model.held_out_gain_ < 0.01 + 1.28 * model.held_out_gain_se_
-    assert model.temperature_ >= 1.0
+    assert model.held_out_gain_ < MIN_GAIN + N_STANDARD_ERRORS * model.held_out_gain_se_
+    assert model.idata_.attrs["signal"] < 0.5
     assert model.summary()["value"].str.contains("depend on X").any()
-    assert np.abs(model.predict_proba(X) - 1.0 / 3.0).max() < 0.35
+    assert np.abs(model.predict_proba(X) - 1.0 / 3.0).max() < 0.2
 
 
 def test_too_few_samples_to_tell_warns():
     X, y = np.random.default_rng(0).standard_normal((24, 2)), np.array([0, 1] * 12)
-    X[:, 0] += 0.65 * y
+    X[:, 0] += 0.8 * y
     with pytest.warns(UserWarning, match="depend on X: too few samples to tell, the held-out log"):
-        model = estimator("multiclass", sampling__chains=1).fit(X, y)
-    assert 0.01 < model.held_out_gain_ < 0.01 + 1.28 * model.held_out_gain_se_
+        model = estimator("multiclass", sampling__chains=1, random_state=2).fit(X, y)
+    limit = MIN_GAIN + N_STANDARD_ERRORS * model.held_out_gain_se_
+    assert MIN_GAIN < model.held_out_gain_ < limit
 
 
 @pytest.mark.slow
@@ -544,6 +642,45 @@ def test_interrupted_folds_keep_the_draws(interrupt):
     np.testing.assert_array_equal(model.predict_proba(X), whole.predict_proba(X))
 
 
+# --------------------------------------------------------------------------------- groups
+
+
+def repeated(n=30, times=3):
+    """Samples of which each has copies, with outputs of their own noise, and their groups."""
+    rng = np.random.default_rng(0)
+    source = rng.standard_normal((n, 4))
+    group = np.repeat(np.arange(n), times)
+    own = source[:, 0] + 0.7 * rng.standard_normal(n)
+    y = own[group] + 0.3 * rng.standard_normal(n * times)
+    return source[group], y, group
+
+
+def test_copies_of_a_sample_are_a_group_of_a_regressor():
+    X, y, group = repeated()
+    order = np.random.default_rng(1).permutation(len(y))
+    for kernel in ("linear", "auto"):
+        found = estimator("regression", kernel=kernel).fit(X[order], y[order])
+        given = estimator("regression", kernel=kernel).fit(X[order], y[order], groups=group[order])
+        np.testing.assert_allclose(found.predict(X), given.predict(X), rtol=1e-9)
+        assert found.held_out_score_ == pytest.approx(given.held_out_score_)
+        assert found.held_out_gain_se_ == pytest.approx(given.held_out_gain_se_)
+
+
+def test_samples_of_a_group_do_not_count_as_independent():
+    """The score of held-out copies is that of new samples, and no better."""
+    X, y, group = repeated()
+    alone = estimator("regression").fit(X[::3], y[::3])
+    together = estimator("regression").fit(X, y, groups=group)
+    apart = X + 1e-2 * np.random.default_rng(2).standard_normal(X.shape)  # no longer copies
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "what the features tell of y rests")
+        singly = estimator("regression", kernel=Kernel("rbf", 0.1)).fit(apart, y)
+    assert together.held_out_score_ == pytest.approx(alone.held_out_score_, abs=0.15)
+    assert singly.held_out_score_ > together.held_out_score_ + 0.3
+    std = [each.predict(X, return_std=True)[1].mean() for each in (alone, together)]
+    assert std[1] == pytest.approx(std[0], rel=0.2)
+
+
 # --------------------------------------------------------------------------------- arguments
 
 
@@ -603,12 +740,14 @@ def test_nuts_agrees_with_the_default(target, monkeypatch):
 
 def test_thin_maps_colour_a_grid(fitted):
     """Probabilities at latent coordinates are those of the samples there, in two dimensions."""
-    model, X, _ = fitted("multiclass")
+    model, X, y = fitted("multiclass")
     posterior = model._posterior
     aligned = posterior.coordinates.align(posterior.draws)
     u = model.transform(X)
     eta = u @ aligned.weights + aligned.bias[:, None]
     kept = np.linspace(0, len(posterior.draws.scale) - 1, 100).round().astype(int)
     p = probit_choice.probabilities(eta[kept], 0.003).mean(axis=0)
-    expected = temper(np.log(p), model.temperature_, 0.003)
+    tempered = np.exp(temper(np.log(p), model.temperature_, 0.003))
+    signal = model.idata_.attrs["signal"]
+    expected = np.log(signal * tempered + (1.0 - signal) * frequencies(y))
     np.testing.assert_allclose(posterior.log_probabilities_at(u), expected, atol=1e-8)

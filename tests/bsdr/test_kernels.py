@@ -9,7 +9,7 @@ from sklearn.metrics.pairwise import polynomial_kernel
 
 from bsdr_models import BSDRClassifier
 from bsdr_models.bsdr import Kernel, build_model, kernels
-from bsdr_models.bsdr.feature_map import MapLearner
+from bsdr_models.bsdr.feature_map import learn_map
 
 NAMES = ("rbf", "matern", "polynomial")
 
@@ -23,7 +23,7 @@ def samples(n=30, d=4, seed=0):
 
 def learn(X, kernel):
     """Whitened features of a kernel of the samples as they are."""
-    return MapLearner.of(X, metric="identity", kernel=kernel).learn().maps[0]
+    return learn_map(X, metric="identity", kernel=kernel).maps[0]
 
 
 def centred(K, K_new, variance_new):

@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from bsdr_models import BSDRClassifier
 from bsdr_models.bsdr import laplace
-from bsdr_models.bsdr.feature_map import MapLearner
+from bsdr_models.bsdr.feature_map import learn_map
 from bsdr_models.bsdr.laplace import Response, fit_laplace
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import Problem, make_contrasts
@@ -43,7 +43,7 @@ def make_problem(target, n, d, k, **options):
 
 def unit_metric(X):
     """Of scaled samples, without their labels."""
-    return MapLearner.of(X, metric="unit").learn().metric
+    return learn_map(X, metric="unit").metric
 
 
 def in_chunks(X, y, size):

@@ -14,7 +14,7 @@ from bsdr_models.bsdr import hmc, path_sampling
 from bsdr_models.bsdr.conjugate import fit_conjugate
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import Problem, label_log_likelihood
-from bsdr_models.metric import NAMES, Groups, Metric
+from bsdr_models.metric import NAMES, ClassBasis, Metric
 
 PRIORS = HierarchicalPriors()
 K = 3
@@ -49,7 +49,7 @@ def features(n, d, rng):
 def learn_metric(X):
     """The average of all candidates, for classes that have nothing to do with the targets."""
     equal = np.full(len(NAMES), 1.0 / len(NAMES))
-    groups = Groups.of(np.arange(len(X)) % 3)
+    groups = ClassBasis.of(np.arange(len(X)) % 3)
     return Metric.learn(X, groups, equal, np.ones(X.shape[1]), centred=True)
 
 

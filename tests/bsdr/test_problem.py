@@ -11,7 +11,7 @@ from bsdr_models.bsdr.feature_map import FeatureMap
 from bsdr_models.bsdr.model import declare_hierarchical
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import Problem, label_log_likelihood, regression_log_likelihood
-from bsdr_models.metric import NAMES, Groups, Metric
+from bsdr_models.metric import NAMES, ClassBasis, Metric
 from bsdr_models.numerics import orthant
 
 # All differ, and none is neutral.
@@ -196,7 +196,7 @@ def test_pymc_model_has_the_density_that_is_sampled(target, wide):
     }[target]
     classes = np.arange(n) % 2
     equal = np.full(len(NAMES), 1.0 / len(NAMES))
-    metric = Metric.learn(X, Groups.of(classes), equal, 1.0 + np.arange(d), centred=True)
+    metric = Metric.learn(X, ClassBasis.of(classes), equal, 1.0 + np.arange(d), centred=True)
     given = y if target != "multilabel" else y.astype(int)
     feature_map = FeatureMap(
         names=("",), columns=(np.arange(d),), maps=(metric,), training=np.empty((0, 0))

@@ -436,6 +436,39 @@ def test_draws_are_matched_by_name(change, gibbs):
     np.testing.assert_array_equal(moved.transpose(*kept.dims), kept)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda X, y: (X, np.eye(K, dtype=int)[np.unique(y, return_inverse=True)[1]]),
+            "label sets",
+        ),
+        (lambda X, y: (X[1:], y), "inconsistent numbers of samples"),
+        (lambda X, y: (X, np.full(N, "ham")), "one class only"),
+        (lambda X, y: (X, np.where(y == "ham", "spam", y)), r"outcomes .*'ham'.*, expected"),
+        (lambda X, y: (X, np.where(y == "ham", None, y)), "NaN or None"),
+        (lambda X, y: (X * np.nan, y), "NaN"),
+    ],
+)
+def test_classes_that_do_not_fit_draws_are_refused(change, message, gibbs):
+    model, X, y = gibbs
+    tree = xr.DataTree.from_dict({"posterior": model.idata_["posterior"].to_dataset()})
+    with pytest.raises(ValueError, match=message):
+        from_tree(tree, *change(X, y))
+
+
+def test_a_model_from_draws_can_be_fitted(linear, gibbs):
+    """With the scale of the features and outputs, and the prior, of a new fit."""
+    draws, X, Y = linear
+    model = from_tree(tree_of_outputs(draws), X, Y, kind=PaperBSDRRegressor, latent_scale=0.7)
+    settings = {"inference": "mean_field", "standardize": True, "random_state": 0}
+    fresh = PaperBSDRRegressor(R).set_params(**COLUMNWISE | settings).fit(X, Y)
+    again = model.set_params(**COLUMNWISE | settings).fit(X, Y)
+    np.testing.assert_allclose(again.y_scale_, Y.std(axis=0))
+    np.testing.assert_array_equal(again.predict(X), fresh.predict(X))
+    assert again.latent_scale_ == 0.1
+
+
 @pytest.mark.parametrize("kind", PAPER_KINDS)
 def test_from_posterior_takes_trees(kind):
     with pytest.raises(TypeError, match=r"expected an xarray\.DataTree, got dict"):

@@ -1,5 +1,7 @@
 """Several views or kernels, and estimators with them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -11,10 +13,10 @@ from sklearn.model_selection import LeaveOneOut, cross_val_predict
 
 import bsdr_models
 from bsdr_models import BSDRClassifier, BSDRRegressor, Sampling, plots
-from bsdr_models.bsdr import HierarchicalPriors, Kernel, build_model
-from bsdr_models.bsdr.feature_map import MapLearner
+from bsdr_models.bsdr import HierarchicalPriors, Kernel, build_model, feature_map
 from bsdr_models.bsdr.posterior import Parameters
 from bsdr_models.bsdr.problem import Problem
+from bsdr_models.training import Training
 from bsdr_models.validation import read_views
 
 QUICK = Sampling(draws=64, chains=1)
@@ -33,7 +35,7 @@ def fitted(**options):
 
 def learn_map(X, kernel, views):
     """Without labels."""
-    return MapLearner.of(X, metric="identity", kernel=kernel, views=views).learn()
+    return feature_map.learn_map(X, metric="identity", kernel=kernel, views=views)
 
 
 def several(n=25, seed=0):
@@ -223,6 +225,42 @@ def test_instruments_share_classes():
     full = np.hstack([scaled, scaled @ turn])
     with pytest.raises(ValueError, match="has 2 views"):
         model.predict(full)
+
+
+def test_a_view_of_few_samples_is_in_few_folds():
+    """Instruments: three samples have the second view."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 5))
+    X[:3, :3] = X[3:, 3:] = np.nan
+    columns = [("a", np.arange(3)), ("b", np.arange(3, 5))]
+    y = np.arange(40) % 2
+    training = Training.of(X, y, 2, np.ones(5), metric=None, rng=rng)
+    assert training.n_folds == 5
+    together = np.where(np.arange(40) < 3, 0, np.maximum(training.divisions[0], 0))
+    for fold in (training.divisions[0], together):
+        own = replace(training, divisions=(fold,))
+        learner = feature_map.MapLearner.of(own, views=columns)
+        for number in range(5):
+            rest = np.flatnonzero((fold != number) & (np.arange(40) < 3))
+            if not rest.size:  # of all in place of none
+                rest = np.arange(3)
+            whitened = learner.learn(number).maps[1].whiten(X[rest, 3:])
+            assert np.var(whitened, axis=0).sum() == pytest.approx(1.0)
+            assert learner.weights[1].without[0][number].sum() == pytest.approx(1.0)
+
+
+@pytest.mark.filterwarnings("ignore:the chains have not mixed")
+def test_instruments_of_which_one_is_rare(short_runs):
+    X, y = wine()
+    X = X.to_numpy() * (1.0 + 0.01 * np.random.default_rng(0).standard_normal(X.shape))
+    both = np.full((89, 26), np.nan)
+    both[3:, :13], both[:3, 13:] = X[6::2], X[:6:2]
+    views = {"first": range(13), "second": range(13, 26)}
+    model = BSDRClassifier(views=views, sampling=QUICK, random_state=0).fit(both, y[::2])
+    log_p = model.held_out_log_proba_
+    assert np.isfinite(log_p).all()
+    assert model.score(both[3:], y[::2][3:]) > 0.95
+    assert model.held_out_gain_ > 0.7
 
 
 def test_saved_fits_predict_the_same(tmp_path, short_runs):

@@ -227,7 +227,7 @@ def assert_taken(zoo, model, X, y, score):
         assert model.transform(X).dtype == np.float64
 
 
-@pytest.mark.filterwarnings("ignore:samples come in bundles")
+@pytest.mark.filterwarnings("ignore:.*samples that resemble each other")
 @pytest.mark.in_turn("kind", ROWS_TAKEN, times=3)
 def test_rows_are_taken(zoo, kind, case):
     model = zoo.make(kind)
@@ -292,7 +292,7 @@ def test_classes_far_apart(zoo, kind):
         assert (model.predict(X) == y).all()
 
 
-@pytest.mark.filterwarnings("ignore:samples come in bundles")
+@pytest.mark.filterwarnings("ignore:.*samples that resemble each other")
 def test_equal_rows_with_different_targets(zoo, kind):
     X, y = np.repeat(zoo.X[::3], 3, axis=0), np.arange(45) % 3
     if kind == "PaperDGPLVMClassifier":

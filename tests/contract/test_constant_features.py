@@ -133,7 +133,7 @@ def test_dask(zoo):
 
 def test_stacks(zoo):
     members = [(each, zoo.make(each)) for each in ("bsdr", "bm2pca")]
-    model = StackedClassifier(members, cv=2, random_state=0)
+    model = StackedClassifier(members, random_state=0)
     y = zoo.target("bsdr")
     X = with_constants(zoo.X, 30)
     expected = clone(model).fit(zoo.X, y).predict(zoo.X)

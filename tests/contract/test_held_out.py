@@ -39,14 +39,28 @@ def fitted(few):
     return functools.cache(lambda name: clone(MODELS[name]).fit(*few[:2]))
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_held_out_probabilities_are_those_of_the_score(name, few, fitted):
-    _, y, *_ = few
-    model = fitted(name)
+def scored(model, y):
+    """Mean log probability that held-out samples have their labels."""
     log_p = model.held_out_log_proba_
     assert log_p.shape == (40, 3)
     assert np.exp(log_p).sum(axis=1) == pytest.approx(1.0)
-    assert log_p[np.arange(40), y].mean() == pytest.approx(model.held_out_score_)
+    return log_p[np.arange(40), y].mean()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_held_out_probabilities_of_one_division_are_those_of_the_score(name, few, monkeypatch):
+    X, y, *_ = few
+    monkeypatch.setattr("bsdr_models.training.MOST_DIVISIONS", 1)
+    model = clone(MODELS[name]).fit(X, y)
+    assert scored(model, y) == pytest.approx(model.held_out_score_)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_averages_over_divisions_are_no_worse_than_their_mean_score(name, few, fitted):
+    """Normalising a geometric mean of probabilities raises them all."""
+    _, y, *_ = few
+    score = fitted(name).held_out_score_
+    assert score - 1e-12 <= scored(fitted(name), y) < score + 0.1
 
 
 def test_an_only_sample_of_a_class_is_not_held_out(few):

@@ -4,6 +4,9 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_wine
+
+from bsdr_models import BM2PCAClassifier, BSDRClassifier, DGPLVMClassifier
 
 pytestmark = pytest.mark.usefixtures("short_runs")
 
@@ -30,6 +33,36 @@ def test_fitting_again_gives_the_same_bits(zoo, kind):
     for key, values in zoo.outputs(zoo.fit(again, X, y), X).items():
         np.testing.assert_array_equal(values, first[key])
     assert again.idata_.equals(zoo.fitted(kind).idata_)
+
+
+# The same samples in other words.
+REWRITTEN = {
+    "permuted": lambda X, order: X[order],
+    "float32": lambda X, _: X.astype(np.float32),
+    "six digits": lambda X, _: np.vectorize(lambda value: float(f"{value:.6g}"))(X),
+}
+
+
+@pytest.mark.filterwarnings("ignore:the chains have not mixed")
+@pytest.mark.parametrize("model", [BSDRClassifier, BM2PCAClassifier, DGPLVMClassifier])
+def test_order_and_rounding_change_no_prediction(model):
+    """Chains begin elsewhere in the same posterior, as those of another seed do."""
+    X, y = load_wine(return_X_y=True)
+    X, y, new = X[::3], y[::3], X[1::3]
+    plain = model(random_state=0).fit(X, y).predict_proba(new)
+    limit = 0.01
+    if model is BSDRClassifier:
+        other = model(random_state=1).fit(X, y).predict_proba(new)
+        limit = 1.5 * np.sqrt(np.mean((other - plain) ** 2))
+        assert limit < 0.15
+    for name, rewrite in REWRITTEN.items():
+        order = np.arange(len(y))
+        if name == "permuted":
+            order = np.random.default_rng(0).permutation(len(y))
+        again = model(random_state=0).fit(rewrite(X, order), y[order]).predict_proba(new)
+        change = np.abs(again - plain)
+        size = np.sqrt(np.mean(change**2)) if model is BSDRClassifier else change.max()
+        assert size < limit, name
 
 
 # Settings in which a seed matters.

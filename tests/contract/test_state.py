@@ -16,7 +16,7 @@ from bsdr_models.process_state import one_thread
 pytestmark = pytest.mark.usefixtures("short_runs")
 
 OTHERS = {
-    "StackedClassifier": StackedClassifier([("a", GaussianNB())], cv=2, random_state=0),
+    "StackedClassifier": StackedClassifier([("a", GaussianNB())], random_state=0),
     "SupervisedWhitening": SupervisedWhitening(),
 }
 
@@ -129,7 +129,7 @@ def test_threads_leave_the_process_as_it_was(zoo):
     caught = []
 
     def fit():
-        model = StackedClassifier([("a", Slow())], cv=2, random_state=0)
+        model = StackedClassifier([("a", Slow())], random_state=0)
         with one_thread():
             model.fit(zoo.X, zoo.y)
         caught.append(model)

@@ -181,7 +181,7 @@ def test_other_tables_in_another_order_are_refused(zoo, function, library):
 def test_groups_of_a_map_and_targets_of_stacks_in_another_order_are_refused(zoo):
     X = pd.DataFrame(zoo.X, columns=NAMES).rename(index="cell {}".format)
     y = pd.Series(zoo.y, index=X.index)
-    stack = zoo.fit(StackedClassifier([("plain", PLAIN)], cv=2), X, y)
+    stack = zoo.fit(StackedClassifier([("plain", PLAIN)]), X, y)
     regressor = BM2PCARegressor(random_state=0)
     regressor = zoo.fit(regressor, X, y + 0.1 * X["sepal length"])
     for call in (

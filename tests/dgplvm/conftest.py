@@ -1,8 +1,10 @@
-"""Small classification problems, and derivatives by finite differences."""
+"""Small classification problems, what they hold out, and derivatives by finite differences."""
 
 import numpy as np
 import pytest
 from sklearn.datasets import load_wine
+
+from bsdr_models.training import Training
 
 
 def make_problem(n_samples=18, n_features=5, n_labels=3, *, seed=0, distance=2.0):
@@ -34,6 +36,18 @@ def slope(function, x, step=1e-3):
         near_up, near_down, far_up, far_down = values
         out[i] = (8 * (near_up - near_down) - (far_up - far_down)) / (12 * step)
     return out.reshape(x.shape)
+
+
+def make_training(X, y, metric="unit", **options):
+    """Divisions of scaled samples (N, D) and the metric, of classes (N,), -1 without a label."""
+    rng = np.random.default_rng(0)
+    units = np.ones(X.shape[1])
+    return Training.of(X, y, int(y.max()) + 1, units, metric=metric, rng=rng, **options)
+
+
+@pytest.fixture(scope="session")
+def training_of():
+    return make_training
 
 
 @pytest.fixture

@@ -1,29 +1,22 @@
-"""MAP estimation: initialisation, selection of settings, invariances and limits."""
+"""MAP estimation: initialisation, invariances and limits."""
 
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 import pytest
-from bsdr_models.dgplvm.fold_metric import FoldMetric, in_metric
-from bsdr_models.dgplvm.leave_one_out import (
-    initial_coordinates,
-    leave_out_tuples,
-    whitened_indicators,
-)
-from bsdr_models.dgplvm.select import NOISE_PRIOR, WIDTH_PRIOR, choose_settings
 from scipy.linalg import orthogonal_procrustes
 from scipy.spatial.distance import cdist
 
 from bsdr_models import DGPLVMClassifier, DGPLVMPriors
-from bsdr_models.dgplvm import map_search, settings
+from bsdr_models.dgplvm import map_search
 from bsdr_models.dgplvm.back_constraint import centroid_weights, median_distance
 from bsdr_models.dgplvm.back_constraint import make_mapping as mapping_of
 from bsdr_models.dgplvm.engines import disagreement, fit_mode
+from bsdr_models.dgplvm.left_out import initial_coordinates, whitened_indicators
 from bsdr_models.dgplvm.map_search import collapse, fit_map
 from bsdr_models.dgplvm.priors import LogNormal
 from bsdr_models.dgplvm.problem import Problem
-from bsdr_models.dgplvm.settings import NOISES, WIDTHS, Optimization
+from bsdr_models.dgplvm.settings import Optimization
 
 OMEGA = 0.3
 PRIORS = DGPLVMPriors()
@@ -39,13 +32,18 @@ def make_data(n_samples=30, n_features=6, n_classes=3, *, distance=2.0, seed=0):
     return X, y
 
 
-def make_task(X, y, *, priors=PRIORS, weight=10.0):
-    return Problem(
-        X=X,
-        y_index=y,
-        n_components=min(2, int(y.max())),
-        priors=replace(priors, weight=weight),
-    )
+@pytest.fixture
+def make_task(training_of):
+    def task(X, y, *, priors=PRIORS, weight=10.0):
+        return Problem(
+            X=X,
+            y_index=y,
+            n_components=min(2, int(y.max())),
+            priors=replace(priors, weight=weight),
+            training=training_of(X, y),
+        )
+
+    return task
 
 
 def search(task, **options):
@@ -64,11 +62,11 @@ def covariance(X, settings, Z=None):
     return np.exp(-decay * cdist(X, X if Z is None else Z, "sqeuclidean")) + OMEGA
 
 
-def by_conditioning(X, y, settings, latent, left, row):
-    """Conditional mean of a sample given all but some samples, by dense algebra."""
+def by_conditioning(X, y, settings, latent, row):
+    """Conditional mean of a sample given all others, by dense algebra."""
     K = covariance(X, settings) + settings[1] * np.eye(len(X))
     mean = centroid_weights(y) @ latent
-    kept = np.setdiff1d(np.arange(len(X)), left)
+    kept = np.delete(np.arange(len(X)), row)
     return mean + K[row, kept] @ np.linalg.solve(K[np.ix_(kept, kept)], latent[kept] - mean)
 
 
@@ -97,12 +95,9 @@ def test_fewer_components_than_indicators_are_the_best_predicted_ones(n_componen
     X, y = make_data(40, 6, 5, distance=1.0)
     settings = (2.0, 0.03)
     prior = make_mapping(X, y, settings)
-    start = initial_coordinates(prior, X, y, n_components, leave_out_tuples(y, X))
+    start = initial_coordinates(prior, X, y, n_components)
     codes = whitened_indicators(y)
-    left_out = np.zeros_like(codes)
-    for row, sets in enumerate(leave_out_tuples(y, X)):
-        predicted = [by_conditioning(X, y, settings, codes, left, row) for left in sets]
-        left_out[row] = np.mean(predicted, axis=0)
+    left_out = np.stack([by_conditioning(X, y, settings, codes, row) for row in range(len(X))])
     weights = codes.T @ start / len(y)
     np.testing.assert_allclose(codes @ weights, start, atol=1e-10)
     np.testing.assert_allclose(weights.T @ weights, np.eye(n_components), atol=1e-10)
@@ -122,7 +117,7 @@ def test_fewer_components_than_indicators_are_the_best_predicted_ones(n_componen
 def test_more_components_than_indicators_are_principal_components(n_components):
     X, y = make_data()
     prior = make_mapping(X, y, (2.0, 0.03))
-    start = initial_coordinates(prior, X, y, n_components, None)
+    start = initial_coordinates(prior, X, y, n_components)
     n = len(X)
     np.testing.assert_array_equal(start[:, :2], whitened_indicators(y))
     np.testing.assert_allclose(start.T @ start, n * np.eye(n_components), atol=1e-8)
@@ -139,65 +134,8 @@ def test_indicators_are_shrunk_halfway_to_leave_one_out_predictions():
     settings = (2.0, 0.03)
     prior = make_mapping(X, y, settings)
     codes = whitened_indicators(y)
-    left_out = [by_conditioning(X, y, settings, codes, [i], i) for i in range(len(X))]
+    left_out = [by_conditioning(X, y, settings, codes, i) for i in range(len(X))]
     np.testing.assert_allclose(prior.shrink_towards_loo(codes), 0.5 * (codes + left_out), rtol=1e-9)
-
-
-# ------------------------------------------------------------------------ settings of the mapping
-
-
-@pytest.mark.parametrize("distance", [0.5, 2.0])
-def test_settings_are_the_best_of_the_grid(distance, monkeypatch):
-    X, y = make_data(18, 4, distance=distance)
-    codes, tuples = whitened_indicators(y), leave_out_tuples(y, X)
-    losses = {}
-    for width in WIDTHS[::2]:
-        for noise in NOISES[::2]:
-            pair = (width, noise)
-            found = [
-                np.mean([by_conditioning(X, y, pair, codes, s, i) for s in sets], axis=0)
-                for i, sets in enumerate(tuples)
-            ]
-            losses[pair] = (
-                0.5 * codes.size * np.log(np.mean((codes - found) ** 2))
-                + 0.5 * ((np.log(width) - np.log(2.0)) / WIDTH_PRIOR.log_sd) ** 2
-                + 0.5 * ((np.log(noise) - np.log(0.03)) / NOISE_PRIOR.log_sd) ** 2
-            )
-    monkeypatch.setattr(settings, "WIDTHS", WIDTHS[::2])
-    monkeypatch.setattr(settings, "NOISES", NOISES[::2])
-    got = choose_settings(make_task(X, y), tuples)
-    assert got == min(losses, key=losses.get)
-
-
-def test_settings_have_not_seen_the_samples_that_judge_them(monkeypatch):
-    """Each fold is predicted in a metric that is learned without it."""
-    X, y = make_data(30, 8, distance=0.7)
-    data = FoldMetric.of("auto", X, y, np.ones(8))
-    task = replace(make_task(in_metric(data.learn(), X), y), metric=data)
-    codes = whitened_indicators(y)
-    losses = {}
-    for pair in product(WIDTHS[::2], NOISES[::2]):
-        square = []
-        for fold in range(5):
-            metric = data.learn(data.fold != fold)
-            out = data.fold == fold
-            Z, Z_new = in_metric(metric, X[~out]), in_metric(metric, X[out])
-            decay = 0.5 * pair[0] / median_distance(Z)
-            K = np.exp(-decay * cdist(Z, Z, "sqeuclidean")) + OMEGA + pair[1] * np.eye(len(Z))
-            k = np.exp(-decay * cdist(Z_new, Z, "sqeuclidean")) + OMEGA
-            mean = centroid_weights(y[~out]) @ codes[~out]
-            predicted = mean + k @ np.linalg.solve(K, codes[~out] - mean)
-            square.append((codes[out] - predicted) ** 2)
-        square = np.concatenate(square)
-        losses[pair] = (
-            0.5 * square.size * np.log(square.mean())
-            + 0.5 * ((np.log(pair[0]) - np.log(2.0)) / WIDTH_PRIOR.log_sd) ** 2
-            + 0.5 * ((np.log(pair[1]) - np.log(0.03)) / NOISE_PRIOR.log_sd) ** 2
-        )
-    monkeypatch.setattr(settings, "WIDTHS", WIDTHS[::2])
-    monkeypatch.setattr(settings, "NOISES", NOISES[::2])
-    got = choose_settings(task, leave_out_tuples(y, X))
-    assert got == min(losses, key=losses.get)
 
 
 # ---------------------------------------------------------------------------------- the mode
@@ -210,7 +148,7 @@ def aligned(found, expected):
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_infinite_weight_gives_the_indicators(n_classes):
+def test_infinite_weight_gives_the_indicators(make_task, n_classes):
     X, y = make_data(n_classes=n_classes)
     limit = search(make_task(X, y, weight=np.inf))
     np.testing.assert_allclose(limit.latent, whitened_indicators(y), atol=1e-12)
@@ -218,7 +156,7 @@ def test_infinite_weight_gives_the_indicators(n_classes):
     assert limit.search.converged
 
 
-def test_large_weights_tend_to_the_limit():
+def test_large_weights_tend_to_the_limit(make_task):
     X, y = make_data(distance=1.0)
     limit = search(make_task(X, y, weight=np.inf)).latent
     errors = []
@@ -230,7 +168,7 @@ def test_large_weights_tend_to_the_limit():
     np.testing.assert_allclose(np.array(errors[:-1]) / errors[1:], 10.0, rtol=0.2)
 
 
-def test_labelled_samples_alone_are_whitened():
+def test_labelled_samples_alone_are_whitened(make_task):
     X, y = make_data()
     given = y.copy()
     given[[0, 3, 4, 11, 20]] = -1
@@ -246,7 +184,7 @@ def test_labelled_samples_alone_are_whitened():
         assert (nearest == y[given < 0]).mean() >= 0.8
 
 
-def test_collapse_is_reported_for_priors_without_signal():
+def test_collapse_is_reported_for_priors_without_signal(make_task):
     X, y = make_data()
     none = DGPLVMPriors(signal_variance=LogNormal(1e-3, 0.05), noise_variance=LogNormal(1.0, 0.05))
     assert collapse(search(make_task(X, y))) is None
@@ -265,7 +203,7 @@ def test_collapse_is_reported_for_priors_without_signal():
 @pytest.mark.parametrize(
     "weight", [10.0, *(pytest.param(w, marks=pytest.mark.slow) for w in (1.0, 100.0))]
 )
-def test_all_initialisations_agree_on_wine(wine, weight):
+def test_all_initialisations_agree_on_wine(make_task, wine, weight):
     X, _, y, _ = wine
     X = (X - X.mean(axis=0)) / X.std(axis=0)
     found = search(make_task(X, y, weight=weight), n_restarts=5)

@@ -255,16 +255,23 @@ def test_invalid_variants_raise(changes, message):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_find_map_ends_at_the_mode_of_the_engine():
+def test_find_map_ends_at_the_mode_of_the_engine(training_of):
     """From jittered starts, in the latent coordinates and in the density of both, which has no
     finite mode without the factor of U'U: PyMC maximises that of the parameters, not of their logs.
     """
-    X, y = load_iris(return_X_y=True)
-    X = (X[::5] - X[::5].mean(axis=0)) / X[::5].std(axis=0)
-    model = build_model(X, y[::5], n_components=2)
+    X, y = (values[::5] for values in load_iris(return_X_y=True))
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    model = build_model(X, y, n_components=2)
     mapping = Mapping(width=2.0, noise=0.02)
     search = Optimization(max_iter=5000, tol=1e-12)
-    task = Problem(X=X, y_index=y[::5], n_components=2, mapping=mapping, optimization=search)
+    task = Problem(
+        X=X,
+        y_index=y,
+        n_components=2,
+        mapping=mapping,
+        optimization=search,
+        training=training_of(X, y),
+    )
     mode = fit_map(task, np.random.default_rng(0))
     left, _, right = np.linalg.svd(mode.objective.mapping.raw(mode.latent), full_matrices=False)
     logs = zip(KERNEL, mode.log_parameters, strict=True)
@@ -340,26 +347,33 @@ def test_invalid_input_raises(changes, message):
 # The hand-written density.
 
 
-def task_and_mode(case):
+@pytest.fixture
+def task_and_mode(training_of):
     """A task on the same samples, and its mode with default settings of the mapping."""
-    y, options = CASES[case]
-    index = np.full(len(y), -1)
-    known = y != options.get("unlabeled", None)
-    index[known] = np.unique(y[known], return_inverse=True)[1]
-    task = Problem(
-        X=features() - features().mean(axis=0),
-        y_index=index,
-        n_components=options["n_components"],
-        priors=replace(PRIORS, weight=options.get("weight", 10.0)),
-        criterion=options.get("criterion", "trace_ratio"),
-        mapping=Mapping(width=2.0, noise=0.02),
-    )
-    return task, fit_map(task, np.random.default_rng(10))
+
+    def found(case):
+        y, options = CASES[case]
+        index = np.full(len(y), -1)
+        known = y != options.get("unlabeled", None)
+        index[known] = np.unique(y[known], return_inverse=True)[1]
+        X = features() - features().mean(axis=0)
+        task = Problem(
+            X=X,
+            y_index=index,
+            n_components=options["n_components"],
+            priors=replace(PRIORS, weight=options.get("weight", 10.0)),
+            criterion=options.get("criterion", "trace_ratio"),
+            mapping=Mapping(width=2.0, noise=0.02),
+            training=training_of(X, index),
+        )
+        return task, fit_map(task, np.random.default_rng(10))
+
+    return found
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
-def test_the_objective_is_the_declared_density(case):
+def test_the_objective_is_the_declared_density(task_and_mode, case):
     """Minus F, the normal prior of the raw coordinates U, and log |U'U|."""
     task, mode = task_and_mode(case)
     objective, model = make_objective(task, mode.objective.mapping), declared(case)
@@ -377,7 +391,7 @@ def test_the_objective_is_the_declared_density(case):
         np.testing.assert_allclose(gradient, expected, rtol=1e-8, atol=atol)
 
 
-def test_curvature_is_averaged_over_rotations():
+def test_curvature_is_averaged_over_rotations(task_and_mode):
     """The covariance at the mode; raw coordinates have mean square one."""
     task, mode = task_and_mode("three classes")
     objective = make_objective(task, mode.objective.mapping)
@@ -409,7 +423,9 @@ def test_draws_are_aligned_to_the_mode():
         ({"priors": Priors(weight=np.inf)}, "finite weight"),
     ],
 )
-def test_improper_densities_raise_before_the_mode_is_sought(changes, message, monkeypatch):
+def test_improper_densities_raise_before_the_mode_is_sought(
+    task_and_mode, changes, message, monkeypatch
+):
     task, _ = task_and_mode("two classes")
     monkeypatch.setattr(engines, "fit_map", None)
     with pytest.raises(ValueError, match=message):
@@ -423,7 +439,7 @@ def test_improper_densities_raise_before_the_mode_is_sought(changes, message, mo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["nuts", "advi"])
-def test_a_few_draws(engine, monkeypatch, short_pymc):
+def test_a_few_draws(task_and_mode, engine, monkeypatch, short_pymc):
     monkeypatch.setattr(sampling, "ADVI_STEPS", 50)
     task, mode = task_and_mode("two classes")
     schedule = Schedule(draws=5, tune=5, chains=1)

@@ -23,6 +23,7 @@ from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.calibration import Calibration
 from bsdr_models.inference.result import Result
 from bsdr_models.metrics import HeldOutScore
+from bsdr_models.numerics.row_space import Rows
 from bsdr_models.options import COUNT, Options, Sampling, StrOptions
 from bsdr_models.rng import RandomState
 from bsdr_models.targets import Targets
@@ -46,10 +47,19 @@ class ConjugateEstimator(BaseBM2PCA):
 
     _sparse = False
 
+    @property
+    def _named_views(self) -> list[tuple[str, IntArray]] | None:
+        """Names and features of the views."""
+        return read_views(self.views, list(feature_names(self)))
+
+    def _scale(self, X: Rows) -> Rows:
+        _ = self._named_views  # refused before any work
+        return super()._scale(X)
+
     def _make_problem(self, Y: FloatArray, **options: Any) -> Problem:
         """Scaled samples and encoded targets, with the columns of the views."""
         X = self._context.X
-        views = read_views(self.views, list(feature_names(self)))
+        views = self._named_views
         columns: tuple[IntArray | None, ...] = (None,)
         if views is not None and len(views) > 1:
             columns = tuple(own for _, own in self._scaler.positions(views))

@@ -69,7 +69,7 @@ def choose_best(
     y = training.classes
     assert y is not None
     link = link_of(exclusive, lapse=0.0)
-    sizes = [spread([[own]]) for own in scores]
+    sizes = [spread([[own]], exclusive) for own in scores]
     scaled = [own / size for own, size in zip(scores, sizes, strict=True)]
     tables = [Likelihoods.of([own], y, [division], link, LOG_T) for own in scaled]
 

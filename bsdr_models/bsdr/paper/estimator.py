@@ -215,6 +215,8 @@ class PaperEstimator(BaseBSDR):
         array = model._read(X, reset=True)
         model._standardize_outputs = False
         targets = model._read_targets(y)
+        if targets.kind != cls._target:
+            raise ValueError("y must hold one class of each sample, got label sets")
         names = {FEATURE: feature_names(model).tolist(), LABEL: targets.names.tolist()}
         posterior, draws = trees.read_draws(tree, cls._target, names)
         model.n_components = draws["projection"].shape[3]

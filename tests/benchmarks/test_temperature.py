@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
-from bsdr_models.numerics.temperature import fit_temperature
 from scipy import optimize
 from scipy.special import log_softmax, softmax
 
-from bsdr_models.numerics import temperature
+from benchmarks.methods.temperature import RANGE, fit_temperature
 
 
 def make_scores(n=200, k=4, T=0.3, seed=0):
@@ -41,22 +40,6 @@ def test_finds_the_temperature_that_made_the_labels():
     assert fit_temperature(scores, y) == pytest.approx(0.3, rel=0.05)
 
 
-def test_shrinkage_removes_the_bias_of_the_squared_inverse_and_spares_strong_scores():
-    """Of few weak samples the mean of beta^2 is too large; at 20 000 samples nothing changes."""
-    strong = make_scores(n=20_000)
-    plain, shrunk = fit_temperature(*strong), fit_temperature(*strong, shrink=True)
-    assert plain < shrunk < 1.001 * plain
-    inverse = []
-    for seed in range(200):
-        scores, y = make_scores(n=40, k=2, T=4.0, seed=seed)
-        found = [fit_temperature(scores, y, shrink=s) for s in (False, True)]
-        assert found[1] >= found[0]
-        inverse.append([1.0 / each for each in found])
-    plain, shrunk = np.mean(np.square(inverse), axis=0)
-    assert plain > 1.5 * 0.25**2
-    assert abs(shrunk - 0.25**2) < abs(plain - 0.25**2) / 2.0
-
-
 def test_follows_the_unit_of_the_scores_and_no_shift_of_a_row():
     scores, y = make_scores()
     T = fit_temperature(scores, y)
@@ -83,15 +66,6 @@ def test_extremes_stay_in_range():
     scores, y = make_scores()
     wrong = fit_temperature(-scores, y)
     spread = np.std(scores - scores.mean(axis=1, keepdims=True))
-    assert wrong == pytest.approx(temperature.RANGE * spread, rel=0.1)
+    assert wrong == pytest.approx(RANGE * spread, rel=0.1)
     assert fit_temperature(np.ones((5, 3)), np.zeros(5, dtype=int)) == 1.0
     assert fit_temperature(np.empty((0, 3)), np.empty(0, dtype=int)) == 1.0
-
-
-def test_replicates_count_as_one_sample():
-    scores, y = make_scores(n=30, T=2.0)
-    again = np.repeat(np.arange(30), 5)
-    once = fit_temperature(scores, y, shrink=True)
-    often = fit_temperature(scores[again], y[again], shrink=True, share=0.2)
-    assert often == pytest.approx(once, rel=1e-9)
-    assert fit_temperature(scores[again], y[again], shrink=True) < 0.9 * often
