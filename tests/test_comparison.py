@@ -179,10 +179,11 @@ def test_an_interrupt_leaves_the_folds_that_are_complete(classes, n_done):
 
 def test_ties_go_to_the_simpler_model(classes):
     model = LinearDiscriminantAnalysis()
-    found = compare(*classes, all_by(model) | {"stack": Flattened(model, 0.01)})
+    far = Flattened(model, 0.01)
+    found = compare(*classes, all_by(model) | {"stack": far})
     assert found.recommended == "shrinkage LDA"
     assert found.recommendation.startswith("Take shrinkage LDA: its log loss")
-    found = compare(*classes, {**all_by(KNeighborsClassifier(1)), "BSDR": model, "D-GPLVM": model})
+    found = compare(*classes, {**all_by(far), "BSDR": model, "D-GPLVM": model})
     assert found.recommended == "BSDR"
     assert clone(found.models["BSDR"]).fit(*classes).score(*classes) > 0.8
 

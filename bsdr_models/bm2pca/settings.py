@@ -25,8 +25,8 @@ class HingeLoss(Options):
         are concatenated: R components per class in the paper's model, one per class in
         `BM2PCAClassifier`.
     calibrate : bool or float, default=True
-        Whether held-out class scores choose a softmax temperature; otherwise it is one, or the given
-        positive number.
+        Whether held-out class scores choose a softmax temperature; otherwise it is one, or the
+        given positive number.
 
     Raises
     ------

@@ -31,6 +31,8 @@ from bsdr_models.numerics.folds import evenly_spaced
 
 # Maximum number of samples whose density enters the objective at the mode, at cubic cost.
 N_MODELLED = 700
+# Maximum number of labelled samples by which the mapping is set, at cubic cost.
+SETTING_SAMPLES = 1000
 # Signal-to-noise variance ratio below which the latent coordinates explain no feature.
 NO_SIGNAL = 0.05
 # Criterion below which every class has collapsed to a point.
@@ -93,9 +95,11 @@ def fit_map(
     assert training is not None
     numbers = range(len(training.divisions))
     parts = [make_parts(training, number) for number in numbers]
+    some = training.limited(SETTING_SAMPLES)
+    judging = parts if some is training else [make_parts(some, number) for number in numbers]
     width, noise = mean_settings(
-        [part for division in parts for part in division],
-        problem.y_index,
+        [part for division in judging for part in division],
+        problem.y_index[some.kept],
         problem.mapping.widths,
         problem.mapping.noises,
         n_divisions=len(parts),
