@@ -13,6 +13,7 @@ from bsdr_models.dgplvm.map_search import fit_map, make_objective
 from bsdr_models.dgplvm.priors import Priors
 from bsdr_models.dgplvm.problem import Problem
 from bsdr_models.inference.sampling import Schedule
+from bsdr_models.training import Training
 
 pytestmark = pytest.mark.slow
 
@@ -20,11 +21,15 @@ SCALARS = (*sampling.KERNEL, "criterion")
 
 
 def task(X, y, weight=10.0):
+    X = X - X.mean(axis=0)
+    units = np.ones(X.shape[1])
+    rng = np.random.default_rng(0)
     return Problem(
-        X=X - X.mean(axis=0),
+        X=X,
         y_index=y,
         n_components=y.max(),
         priors=Priors(weight=weight),
+        training=Training.of(X, y, y.max() + 1, units, metric="unit", rng=rng),
     )
 
 

@@ -33,14 +33,14 @@ CASES = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("table", "method", "source"), CASES)
 def test_a_recorded_fit_is_repeated(table, method, source):
-    """Within what another processor's rounding does to chains and searches."""
+    """As good, but for what another processor's rounding does to chains and searches."""
     rows = recorded(TABLES[table], LINES).rows
     tasks = [t for t, m in TABLES[table].pairs() if t.source == source and m == method]
     for task in tasks[:2]:
         known = {row["seed"]: row for row in of(rows, task, method)}[SEED]
         found = evaluate(task, method, SEED)
         assert found["accuracy"] == pytest.approx(known["accuracy"], abs=0.03)
-        assert found["log_loss"] == pytest.approx(known["log_loss"], abs=0.06)
+        assert found["log_loss"] < known["log_loss"] + 0.06
 
 
 @pytest.mark.slow
