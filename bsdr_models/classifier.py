@@ -17,6 +17,7 @@ from bsdr_models.latent_grid import VARIABLE, add_class_probability
 from bsdr_models.numerics.row_space import Rows
 from bsdr_models.plane import PredictionPlane
 from bsdr_models.targets import Targets, read_classes
+from bsdr_models.training import known_samples
 
 
 class ProbabilisticClassifier(ScoreMixin, ClassifierMixin, Estimator):
@@ -115,7 +116,7 @@ class ProbabilisticClassifier(ScoreMixin, ClassifierMixin, Estimator):
         index = self._context.index
         if log_p is None or index is None:
             return None
-        if np.any(unlabelled := index.reshape(len(index), -1).max(axis=1) < 0):
+        if np.any(unlabelled := ~known_samples(index)):
             log_p = log_p.copy()
             log_p[unlabelled] = self._log_proba(self._prepare(self._context.X[unlabelled]))
         return np.exp(log_p)

@@ -30,7 +30,7 @@ from bsdr_models.metric import (
     class_indicators,
     named_weights,
 )
-from bsdr_models.numerics.folds import stratified_subset
+from bsdr_models.numerics.folds import find_strata, stratified_subset
 
 # kappa. At 1 differences of losses that are luck decide; at 0 all candidates count alike.
 SHARPNESS = 0.5
@@ -143,8 +143,8 @@ class _Division:
         share: float,
     ) -> "_Division":
         """Of each fold apart: classes of one do not decide which samples of another are taken."""
-        strata = np.unique(np.column_stack([fold, classes]), axis=0, return_inverse=True)[1]
-        some = stratified_subset(strata.reshape(-1), MOST_SAMPLES)
+        strata = find_strata(np.column_stack([fold, classes]))
+        some = stratified_subset(strata, MOST_SAMPLES)
         X = X[some] - X[some].mean(axis=0)
         whole: dict[Scale, FloatArray] = {}
         if X.shape[1] > len(X):

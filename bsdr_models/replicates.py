@@ -19,7 +19,7 @@ from scipy.sparse import issparse
 from scipy.special import log_softmax
 
 from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.numerics.folds import evenly_spaced, find_copies
+from bsdr_models.numerics.folds import evenly_spaced, find_copies, find_strata
 from bsdr_models.numerics.row_space import Rows
 from bsdr_models.process_state import one_thread, warn
 
@@ -64,7 +64,7 @@ def warn_of_replicates(X: Rows, classes: IntArray | None, outputs: FloatArray) -
         targets = outputs[some]
         targets = targets[:, ~np.isnan(targets).any(axis=0)]
     else:
-        strata = np.unique(classes[some], axis=0, return_inverse=True)[1].reshape(-1)
+        strata = find_strata(classes[some])
         targets = classes[some].astype(np.float64)
         if classes.ndim == 1:
             y = strata

@@ -21,6 +21,7 @@ from bsdr_models.metric_weights import MetricWeights
 from bsdr_models.numerics.dependence import effective_share
 from bsdr_models.numerics.folds import (
     find_copies,
+    find_strata,
     make_folds,
     random_keys,
     stratified_subset,
@@ -137,7 +138,7 @@ class Training:
         order = order[self.known[order]]
         if self.classes is None or len(order) <= most:
             return self
-        strata = np.unique(self.classes[order], axis=0, return_inverse=True)[1].reshape(-1)
+        strata = find_strata(self.classes[order])
         kept = np.append(order[stratified_subset(strata, most)], np.flatnonzero(~self.known))
         kept.sort()
         return replace(

@@ -36,12 +36,17 @@ def random_keys(X: Rows, classes: IntArray | None, rng: np.random.Generator) -> 
     size = _mean_square(X)
     stratum = np.zeros(n, dtype=np.int64)
     if classes is not None:
-        stratum = np.unique(classes.reshape(n, -1), axis=0, return_inverse=True)[1].reshape(-1)
+        stratum = find_strata(classes)
     # Classes in an order in which their names have no part.
     place = np.argsort(np.lexsort((np.bincount(stratum, size), np.bincount(stratum))))
     keys = np.empty(n, dtype=np.int64)
     keys[np.lexsort((size, place[stratum]))] = rng.permutation(n)
     return keys
+
+
+def find_strata(classes: IntArray) -> IntArray:
+    """Numbers (N,) of the classes (N,), or of the sets of several labels (N, T)."""
+    return np.unique(classes, axis=0, return_inverse=True)[1].reshape(-1)
 
 
 def _mean_square(X: Rows) -> FloatArray:
