@@ -64,7 +64,7 @@ def choose(task: Task, seed: int) -> dict[str, Any]:
 
 
 def _code() -> str:
-    return fingerprint.code(("bsdr_models.comparison", "benchmarks.protocols"))
+    return fingerprint.code(("bsdr_models.compare.comparison", "benchmarks.protocols"))
 
 
 def read(path: Path = LINES) -> list[dict[str, Any]]:

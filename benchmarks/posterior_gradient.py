@@ -10,11 +10,11 @@ from sklearn.preprocessing import StandardScaler
 from benchmarks.datasets import load
 from benchmarks.page import table as as_markdown
 from benchmarks.timing import Work, medians
-from bsdr_models.arrays import SingleArray
 from bsdr_models.bsdr import hmc, leapfrog, probit_choice
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import Problem
-from bsdr_models.metric import NAMES, ClassBasis, Metric
+from bsdr_models.learned_metric.metric import NAMES, ClassBasis, Metric
+from bsdr_models.numerics.arrays import SingleArray
 from bsdr_models.numerics.compiled import njit
 
 AIM = 1.5

@@ -22,11 +22,11 @@ from threadpoolctl import threadpool_limits
 from benchmarks.page import command, write
 from benchmarks.page import table as as_markdown
 from benchmarks.timing import machine, peak, reset_peak, resident
-from bsdr_models.bsdr.laplace import Laplace, Response, fit_laplace
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import make_contrasts
-from bsdr_models.dask_arrays import fit_scaler_of_chunks, read_chunked
-from bsdr_models.inference.chunks import Chunks, InMemory, Samples
+from bsdr_models.large.chunks import Chunks, InMemory, Samples
+from bsdr_models.large.dask_arrays import fit_scaler_of_chunks, read_chunked
+from bsdr_models.large.laplace import Laplace, Response, fit_laplace
 from bsdr_models.numerics.scaling import Scaler
 
 PAGE = Path(__file__).parents[1] / "docs" / "how_to" / "large_data.md"

@@ -13,10 +13,10 @@ import numpy as np
 import xarray as xr
 from scipy.optimize import linear_sum_assignment
 
-from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.dims import CHAIN, COMPONENT, DRAW
+from bsdr_models.inference.dims import CHAIN, COMPONENT, DRAW
+from bsdr_models.inference.trees import read_draws
+from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.folds import evenly_spaced
-from bsdr_models.trees import read_draws
 
 Method = Literal["signed_permutation", "procrustes"]
 SUFFIX = "_aligned"

@@ -13,11 +13,11 @@ import pandas as pd
 import xarray as xr
 
 from bsdr_models.alignment import SUFFIX, align_draws
-from bsdr_models.dims import CHAIN, COMPONENT, DRAW
 from bsdr_models.inference.datatree import SPREAD, spread_of
+from bsdr_models.inference.dims import CHAIN, COMPONENT, DRAW
+from bsdr_models.inference.spec import ModelSpec, find_spec
+from bsdr_models.inference.trees import read_draws
 from bsdr_models.numerics.folds import evenly_spaced
-from bsdr_models.spec import ModelSpec, find_spec
-from bsdr_models.trees import read_draws
 
 type Row = dict[str, Any]
 

@@ -21,14 +21,13 @@ from sklearn.base import BaseEstimator
 from sklearn.calibration import CalibrationDisplay
 from sklearn.metrics import ConfusionMatrixDisplay
 
-from bsdr_models.arrays import FloatArray, IntArray, SamplesLike, TargetLike
-from bsdr_models.base import Estimator
-from bsdr_models.members import last_step
+from bsdr_models.estimators.base import Estimator, last_step
+from bsdr_models.inference.spec import ModelSpec, find_spec
+from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, TargetLike
 from bsdr_models.plots import plot_features
 from bsdr_models.plots._read import Classes
 from bsdr_models.plots._style import figure_of
 from bsdr_models.plots.map import draw_map, read_map
-from bsdr_models.spec import ModelSpec, find_spec
 from bsdr_models.summary import to_html
 
 DPI = 150  # sharp on paper, some 100 kB for a picture

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.dependence import error_of_sum
 
 # Bootstrap replicates.

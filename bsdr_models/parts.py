@@ -5,7 +5,7 @@ from bsdr_models.lazy import load_on_use
 _PUBLIC = {
     "back_constraint": "dgplvm.model",
     "class_separation": "dgplvm.model",
-    "margin_factor": "bm2pca.paper.model",
+    "margin_factor": "papers.bm2pca.model",
     "metric_projection": "bsdr.model",
     "multinomial_probit": "bsdr.model",
 }

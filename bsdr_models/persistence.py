@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 from bsdr_models.inference.datatree import package_version
 
 if TYPE_CHECKING:
-    from bsdr_models.base import Estimator
+    from bsdr_models.estimators.base import Estimator
 
 __all__ = ["load", "save"]
 

@@ -8,16 +8,16 @@ import pandas as pd
 import xarray as xr
 from scipy.sparse import issparse
 
-from bsdr_models.arrays import FloatArray
-from bsdr_models.dims import FEATURE
-from bsdr_models.groups import majority_share
+from bsdr_models.data.groups import majority_share
+from bsdr_models.data.validation import R_HAT_LIMIT
+from bsdr_models.inference.dims import FEATURE
 from bsdr_models.metrics import baseline, lack_of_signal, no_signal
+from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.association import FOUND, associate
 from bsdr_models.numerics.relevance import ALIVE
-from bsdr_models.validation import R_HAT_LIMIT
 
 if TYPE_CHECKING:
-    from bsdr_models.base import Estimator
+    from bsdr_models.estimators.base import Estimator
 
 # Largest number of classes, and of components, that are listed.
 MAX_LISTED = 8

@@ -88,7 +88,7 @@ def short_pymc():
 def coarse_grid():
     """Maps of trees have few grid points; each takes a prediction per draw."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bsdr_models.latent_grid.RESOLUTION", 9)
+        patch.setattr("bsdr_models.inference.latent_grid.RESOLUTION", 9)
         yield
 
 

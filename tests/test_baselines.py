@@ -11,7 +11,7 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from bsdr_models.baselines import (
+from bsdr_models.compare.baselines import (
     PENALTIES,
     TEMPERATURES,
     Folds,
@@ -20,7 +20,7 @@ from bsdr_models.baselines import (
     pls_da,
     shrinkage_lda,
 )
-from bsdr_models.members import fitted_clone
+from bsdr_models.compare.members import fitted_clone
 
 
 @pytest.fixture(scope="module", params=[4, 50], ids=["narrow", "wide"])

@@ -9,7 +9,13 @@ from numpy.polynomial.legendre import leggauss
 from scipy.special import log_expit, log_softmax, softmax
 from scipy.stats import norm
 
-from bsdr_models.calibration import NO_SIGNAL, POWER, Calibration, TemperaturePrior, judge
+from bsdr_models.estimators.calibration import (
+    NO_SIGNAL,
+    POWER,
+    Calibration,
+    TemperaturePrior,
+    judge,
+)
 
 PRIOR = TemperaturePrior(mean=0.3, sd=0.8)
 

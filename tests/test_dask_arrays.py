@@ -16,8 +16,8 @@ from bsdr_models import (
     HingeLoss,
     Sampling,
 )
-from bsdr_models.dask_arrays import as_dask, fit_scaler_of_chunks, is_dask, read_chunked
-from bsdr_models.inference.chunks import Chunks, InMemory
+from bsdr_models.large.chunks import Chunks, InMemory
+from bsdr_models.large.dask_arrays import as_dask, fit_scaler_of_chunks, is_dask, read_chunked
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.papers import PaperBM2PCAClassifier
 
@@ -226,7 +226,7 @@ def test_dask_is_not_imported_for_an_array():
     code = """
 import sys
 import numpy as np
-from bsdr_models.dask_arrays import is_dask
+from bsdr_models.large.dask_arrays import is_dask
 assert not is_dask(np.zeros((3, 2)))
 print({"dask", "distributed"} & set(sys.modules))
 """

@@ -26,12 +26,12 @@ from bsdr_models import (
     cross_validated_map,
 )
 from bsdr_models.bm2pca import subspace
-from bsdr_models.bm2pca.paper import engines, mean_field
-from bsdr_models.bm2pca.paper import gibbs as bm2pca_gibbs
 from bsdr_models.bsdr import hmc, path_sampling
 from bsdr_models.dgplvm import map_search
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.papers import PaperBM2PCAClassifier, PaperBSDRClassifier
+from bsdr_models.papers.bm2pca import engines, mean_field
+from bsdr_models.papers.bm2pca import gibbs as bm2pca_gibbs
 
 ROOT = Path(bsdr_models.__file__).parents[1]
 X, y = (part[::3] for part in load_iris(return_X_y=True))

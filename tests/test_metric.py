@@ -15,9 +15,10 @@ from sklearn.feature_selection import f_classif
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from bsdr_models import metric, metric_weights
-from bsdr_models.metric import CANDIDATES, NAMES, ClassBasis, Metric
-from bsdr_models.metric_weights import MetricWeights, candidate_kernels
+from bsdr_models.learned_metric import metric
+from bsdr_models.learned_metric import weights as metric_weights
+from bsdr_models.learned_metric.metric import CANDIDATES, NAMES, ClassBasis, Metric
+from bsdr_models.learned_metric.weights import MetricWeights, candidate_kernels
 from bsdr_models.numerics.folds import assign_folds
 
 ALONE = dict(zip(NAMES, np.eye(len(NAMES)), strict=True))

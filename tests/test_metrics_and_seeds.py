@@ -6,7 +6,7 @@ from scipy.special import log_softmax
 from scipy.stats import norm
 from sklearn.metrics import log_loss
 
-from bsdr_models.calibration import TemperaturePrior, judge
+from bsdr_models.estimators.calibration import TemperaturePrior, judge
 from bsdr_models.metrics import (
     HeldOutScore,
     error_of_folds,

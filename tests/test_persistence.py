@@ -668,12 +668,15 @@ CALL = "ConstructorFromReduceNode"
 EMPTY = {"content": {"__id__": 3, "content": [], **TUPLE}}
 FORGED = {
     "a command as the estimator": (root("os.system", CALL), r"Untrusted .*os\.system"),
-    "a module that is imported": (root("bsdr_models.base.os"), r"Untrusted .*base\.os"),
+    "a module that is imported": (root("bsdr_models.estimators.base.os"), r"Untrusted .*base\.os"),
     "a function as the estimator": (root("bsdr_models.metrics.lack_of_signal"), "Untrusted types"),
-    "a method as the estimator": (root("bsdr_models.base.Estimator.save", CALL), "Untrusted types"),
+    "a method as the estimator": (
+        root("bsdr_models.estimators.base.Estimator.save", CALL),
+        "Untrusted types",
+    ),
     "a package of a similar name": (root("bsdr_models_evil.Model"), "Untrusted types .*evil.Model"),
     "a class with methods alone": (
-        node("bsdr_models.inference.coordinate_ascent._Ascent"),
+        node("bsdr_models.papers.coordinate_ascent._Ascent"),
         "Untrusted types .*_Ascent",
     ),
     "a class that the header does not name": (

@@ -9,8 +9,8 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris, load_
 from sklearn.linear_model import Ridge
 from sklearn.metrics.pairwise import nan_euclidean_distances
 
-from bsdr_models import replicates
-from bsdr_models.replicates import rests_on_neighbours, warn_of_replicates
+from bsdr_models.data import replicates
+from bsdr_models.data.replicates import rests_on_neighbours, warn_of_replicates
 
 MESSAGE = "rests on samples that resemble each other"
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from bsdr_models import training
-from bsdr_models.metric import NAMES
+from bsdr_models.data import training
+from bsdr_models.data.training import Training, is_shared, shared_training
+from bsdr_models.learned_metric.metric import NAMES
 from bsdr_models.numerics.scaling import Scaler
-from bsdr_models.training import Training, is_shared, shared_training
 
 
 @dataclass

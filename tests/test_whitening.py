@@ -13,7 +13,7 @@ from sklearn.svm import SVC
 from sklearn.utils.estimator_checks import check_estimator
 
 from bsdr_models import SupervisedWhitening
-from bsdr_models.metric import ALONE, NAMES
+from bsdr_models.learned_metric.metric import ALONE, NAMES
 
 WINE = load_wine(return_X_y=True)
 

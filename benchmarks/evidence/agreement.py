@@ -16,7 +16,7 @@ from arviz_stats.base import array_stats
 from benchmarks.datasets import load
 from benchmarks.page import table
 from bsdr_models import BSDRClassifier, Sampling
-from bsdr_models.arrays import FloatArray
+from bsdr_models.numerics.arrays import FloatArray
 
 SETS, SEED = ("iris", "wine", "digits"), 1
 # All of Iris and Wine; NUTS would take hours for all digits.

@@ -26,8 +26,8 @@ from benchmarks.evidence.simulate import (
 )
 from benchmarks.page import table
 from bsdr_models import BSDRClassifier, Sampling
-from bsdr_models.arrays import FloatArray
 from bsdr_models.bsdr.priors import SAMPLING, HierarchicalPriors
+from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.papers import PaperBSDRClassifier
 
 N, D, R, K = 60, 10, 2, 3

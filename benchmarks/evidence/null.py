@@ -25,8 +25,8 @@ from sklearn.preprocessing import StandardScaler
 from benchmarks.page import table
 from benchmarks.pictures import scatter
 from bsdr_models import BM2PCAClassifier, BSDRClassifier, DGPLVMClassifier
-from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.baselines import logistic_regression
+from bsdr_models.compare.baselines import logistic_regression
+from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.plots._style import STYLE
 
 N_SEEDS, N_CLASSES, R, NEIGHBOURS = 10, 3, 2, 3

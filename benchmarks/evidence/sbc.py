@@ -26,21 +26,21 @@ from benchmarks.evidence.simulate import (
     varying_together,
 )
 from benchmarks.page import table
-from bsdr_models.arrays import BoolArray, FloatArray, IntArray, Target
 from bsdr_models.bsdr import hmc
 from bsdr_models.bsdr.conjugate import fit_conjugate
 from bsdr_models.bsdr.feature_map import learn_map
-from bsdr_models.bsdr.paper import gibbs
-from bsdr_models.bsdr.paper.engines import fit_mean_field
-from bsdr_models.bsdr.paper.mean_field import Data
-from bsdr_models.bsdr.paper.posterior import DrawPosterior
-from bsdr_models.bsdr.paper.trees import draw_deviations
 from bsdr_models.bsdr.posterior import Parameters
 from bsdr_models.bsdr.priors import SAMPLING, HierarchicalPriors
 from bsdr_models.bsdr.problem import Problem, label_log_likelihood, regression_log_likelihood
 from bsdr_models.inference.sampling import Schedule, run_gibbs
-from bsdr_models.metric import Metric
+from bsdr_models.learned_metric.metric import Metric
+from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray, Target
 from bsdr_models.numerics.design import DenseDesign
+from bsdr_models.papers.bsdr import gibbs
+from bsdr_models.papers.bsdr.engines import fit_mean_field
+from bsdr_models.papers.bsdr.mean_field import Data
+from bsdr_models.papers.bsdr.posterior import DrawPosterior
+from bsdr_models.papers.bsdr.trees import draw_deviations
 
 PRIORS, K = HierarchicalPriors(), 3
 # With it the standard deviation of class scores is a fifth of that of their noise, on average.

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bsdr_models.arrays import FloatArray, IntArray, Target
 from bsdr_models.bsdr.priors import HierarchicalPriors, Priors
+from bsdr_models.numerics.arrays import FloatArray, IntArray, Target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

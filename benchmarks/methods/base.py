@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.preprocessing import StandardScaler
 
 from benchmarks.protocols import Training
-from bsdr_models.baselines import Folds
+from bsdr_models.compare.baselines import Folds
 
 # Folds of training samples by which settings are chosen.
 N_FOLDS = 5

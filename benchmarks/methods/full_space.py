@@ -30,7 +30,7 @@ from benchmarks.methods.base import (
 )
 from benchmarks.methods.readouts import neighbours
 from benchmarks.protocols import Training
-from bsdr_models.baselines import logistic_regression, pls_da
+from bsdr_models.compare.baselines import logistic_regression, pls_da
 
 # Above this many features boosting gets principal components: it took minutes with 40 classes.
 MANY_FEATURES, N_PRINCIPAL = 100, 30

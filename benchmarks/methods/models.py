@@ -144,4 +144,4 @@ METHODS["mean field + k-NN"] = Method(
     paper="bsdr",
     configuration={},
 )
-METHODS["stack"] = Method(fit=stack, modules=("bsdr_models.stacking",), full=True)
+METHODS["stack"] = Method(fit=stack, modules=("bsdr_models.compare.stacking",), full=True)

@@ -38,7 +38,7 @@ from benchmarks.methods.base import (
 from benchmarks.methods.metric_learning import LFDA, LMNN
 from benchmarks.methods.readouts import Reader, neighbours
 from benchmarks.protocols import Training
-from bsdr_models.baselines import PENALTIES, PLSScores, by_penalty
+from bsdr_models.compare.baselines import PENALTIES, PLSScores, by_penalty
 from bsdr_models.metrics import log_losses
 
 # Metric learners get principal components, as in Gönen (2013), III-B.

@@ -22,7 +22,7 @@ from sklearn.svm import SVC, LinearSVC
 from benchmarks.methods.base import Fitted, Method, UnitSize, scalers, spread
 from benchmarks.methods.temperature import fit_temperature
 from benchmarks.protocols import Training
-from bsdr_models.baselines import PLSScores
+from bsdr_models.compare.baselines import PLSScores
 from bsdr_models.metrics import log_losses
 from bsdr_models.numerics.folds import make_folds, random_keys
 

@@ -4,7 +4,6 @@ from bsdr_models.lazy import load_on_use
 
 _PUBLIC = {
     "BM2PCAClassifier": "estimator",
-    "BM2PCARegressor": "paper.regressor",
     "SPEC": "spec",
     "EpsilonInsensitiveLoss": "settings",
     "HingeLoss": "settings",
@@ -12,7 +11,6 @@ _PUBLIC = {
     "SAMPLING": "priors",
     "Priors": "priors",
     "build_model": "model",
-    "build_paper_model": "paper.model",
 }
 
 __all__ = list(_PUBLIC)

@@ -10,23 +10,23 @@ from scipy.sparse import csr_array, issparse
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from bsdr_models.arrays import FloatArray, SamplesLike
-from bsdr_models.base import Estimator
 from bsdr_models.bm2pca.factor_model import FactorModel, fit_factor_model, impute
 from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.bm2pca.trees import make_tree, per_class
-from bsdr_models.numerics.association import associate
-from bsdr_models.numerics.relevance import LatentCoordinates, feature_relevance, relevance
-from bsdr_models.numerics.row_space import Rows
-from bsdr_models.numerics.scaling import TOO_LARGE, Scaler
-from bsdr_models.options import COUNT
-from bsdr_models.validation import (
+from bsdr_models.data.validation import (
     MAX_RAW,
     check_variation,
     fit_scaler,
     one_thread,
     validate_samples,
 )
+from bsdr_models.estimators.base import Estimator
+from bsdr_models.numerics.arrays import FloatArray, SamplesLike
+from bsdr_models.numerics.association import associate
+from bsdr_models.numerics.relevance import LatentCoordinates, feature_relevance, relevance
+from bsdr_models.numerics.row_space import Rows
+from bsdr_models.numerics.scaling import TOO_LARGE, Scaler
+from bsdr_models.options import COUNT
 
 
 class BaseBM2PCA(Estimator):

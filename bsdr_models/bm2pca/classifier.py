@@ -6,15 +6,15 @@ import numpy as np
 from scipy.sparse import issparse
 from sklearn.utils import Tags
 
-from bsdr_models.arrays import FloatArray, SamplesLike
 from bsdr_models.bm2pca.base import BaseBM2PCA
 from bsdr_models.bm2pca.factor_model import spread_of_missing
 from bsdr_models.bm2pca.settings import HingeLoss
-from bsdr_models.classifier import ProbabilisticClassifier
-from bsdr_models.dask_arrays import by_chunks
+from bsdr_models.estimators.base import by_chunks
+from bsdr_models.estimators.classifier import ProbabilisticClassifier
+from bsdr_models.numerics.arrays import FloatArray, SamplesLike
+from bsdr_models.numerics.process_state import warn
 from bsdr_models.numerics.row_space import Rows
 from bsdr_models.numerics.scaling import largest_scaled
-from bsdr_models.process_state import warn
 
 
 class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):

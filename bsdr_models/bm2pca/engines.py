@@ -8,20 +8,26 @@ from typing import Any
 import numpy as np
 from scipy.special import softmax
 
-from bsdr_models.arrays import BoolArray, FloatArray
 from bsdr_models.bm2pca import subspace
 from bsdr_models.bm2pca.posterior import Posterior, Probabilities, link_of, whiten
 from bsdr_models.bm2pca.problem import signs_of
 from bsdr_models.bm2pca.sparse_metric import SparseMetric, Whitened, is_large
 from bsdr_models.bm2pca.subspace import SubspaceState
 from bsdr_models.bm2pca.transduction import fit_responsibilities
-from bsdr_models.calibration import Calibration, Judged, Likelihoods, TemperaturePrior, judge
+from bsdr_models.data.training import Fold, Training
+from bsdr_models.estimators.calibration import (
+    Calibration,
+    Judged,
+    Likelihoods,
+    TemperaturePrior,
+    judge,
+)
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.inference.result import Result
-from bsdr_models.metric import ClassBasis, Metric
-from bsdr_models.metric_weights import SHARPNESS
+from bsdr_models.learned_metric.metric import ClassBasis, Metric
+from bsdr_models.learned_metric.weights import SHARPNESS
+from bsdr_models.numerics.arrays import BoolArray, FloatArray
 from bsdr_models.numerics.row_space import as_dense
-from bsdr_models.training import Fold, Training
 
 # Most labelled samples of the folds.
 MOST_SAMPLES = 1250

@@ -7,7 +7,6 @@ import numpy as np
 from scipy.sparse import issparse
 from sklearn.utils.validation import check_is_fitted
 
-from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca import engines, subspace
 from bsdr_models.bm2pca.classifier import MarginClassifier
 from bsdr_models.bm2pca.engines import Settings
@@ -16,16 +15,17 @@ from bsdr_models.bm2pca.problem import compares_classes, signs_of
 from bsdr_models.bm2pca.settings import HingeLoss
 from bsdr_models.bm2pca.sparse_metric import MAX_DENSE, is_large
 from bsdr_models.bm2pca.transduction import fit_responsibilities
-from bsdr_models.calibration import Calibration
-from bsdr_models.dims import FEATURE, LABEL, SCORE
+from bsdr_models.data.targets import Targets
+from bsdr_models.data.training import Training
+from bsdr_models.estimators.calibration import Calibration
+from bsdr_models.inference.dims import FEATURE, LABEL, SCORE
 from bsdr_models.inference.result import Result
-from bsdr_models.metric import MetricName
+from bsdr_models.learned_metric.metric import MetricName
 from bsdr_models.metrics import HeldOutScore
+from bsdr_models.numerics.arrays import FloatArray
+from bsdr_models.numerics.rng import RandomState
 from bsdr_models.numerics.row_space import Rows
 from bsdr_models.options import COUNT, Options
-from bsdr_models.rng import RandomState
-from bsdr_models.targets import Targets
-from bsdr_models.training import Training
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -48,9 +48,9 @@ class BM2PCAClassifier(MarginClassifier):
         Dimension R of the latent space. It is limited to the number of features, and to one fewer
         than there are classes.
     metric : {"auto", "unit", "identity"}, default="auto"
-        Metric of the features: learned (:mod:`bsdr_models.metric`), Euclidean after scaling to unit
-        variance, or Euclidean in the units as given. Sparse samples with more than 33 million
-        entries, zeros included, always have ``"identity"``.
+        Metric of the features: learned (:mod:`bsdr_models.learned_metric`), Euclidean after scaling
+        to unit variance, or Euclidean in the units as given. Sparse samples with more than 33
+        million entries, zeros included, always have ``"identity"``.
     loss : HingeLoss, optional
         Cost C, whether the classes share a subspace, and how probabilities are calibrated, see
         :class:`bsdr_models.bm2pca.HingeLoss`.
@@ -118,7 +118,7 @@ class BM2PCAClassifier(MarginClassifier):
     -----
     The metric is a covariance :math:`\Lambda` of the effects of the features, an average of eight
     candidates that are learned within classes and weighted by held-out log loss. All three models
-    have it (:mod:`bsdr_models.metric`). Whitened features :math:`a_n`, with
+    have it (:mod:`bsdr_models.learned_metric`). Whitened features :math:`a_n`, with
     :math:`a_n^\top a_m = (x_n - t)^\top \Lambda (x_m - t)`, have latent coordinates
     :math:`z_n = Q^\top a_n` plus a little noise. With signs :math:`y_{nc} = \pm 1` and class scores
     :math:`f_{nc} = \eta_c^\top z_n + \eta_{c0}`, a label has the factor
@@ -136,7 +136,7 @@ class BM2PCAClassifier(MarginClassifier):
 
     Probabilities are softmax(f / T), or logistic(f / T) for two classes or for each of several
     labels, and a class is random with a probability of 0.01. They are mixed with the class
-    frequencies as far as held-out samples show no signal (:mod:`bsdr_models.calibration`).
+    frequencies as far as held-out samples show no signal.
 
     Missing values (NaN) are imputed by a factor model of the features alone. Probabilities of new
     samples are averages over their missing values. Standardised values of

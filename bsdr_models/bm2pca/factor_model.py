@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from sklearn.decomposition import PCA
 
-from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.bm2pca import views
 from bsdr_models.bm2pca.priors import PAPER, Priors
 from bsdr_models.bm2pca.views import View, ViewState, make_view, split_views
+from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.linalg import inv_spd
 from bsdr_models.numerics.row_space import squared_distance
 

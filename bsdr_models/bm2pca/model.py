@@ -1,7 +1,7 @@
 r"""The recommended BM2PCA as a PyMC model: the pseudo-posterior whose mode its engine finds.
 
 With whitened features :math:`a_n`, a fixed linear map of the features
-(:mod:`~bsdr_models.metric`),
+(:mod:`~bsdr_models.learned_metric.metric`),
 
 .. math::
     q_{ji} \sim N(0, 1 / \rho), \quad \eta_{ci} \sim N(0, 1 / \nu), \quad
@@ -21,15 +21,15 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.tensor.special import logsumexp
 
-from bsdr_models.arrays import DeclaredTarget, FloatArray, SamplesLike, TargetLike
 from bsdr_models.bm2pca.problem import class_signs, compares_classes, label_signs
 from bsdr_models.bm2pca.smooth_hinge import TINY_WIDTH
 from bsdr_models.bm2pca.subspace import Settings
-from bsdr_models.dims import BASIS, COMPONENT, FEATURE, LABEL, OBS, SCORE
+from bsdr_models.data.validation import check_features
 from bsdr_models.inference.declaring import NO_PRIORS, OwnPriors, Tensor, read_declared, read_priors
-from bsdr_models.metric import ClassBasis, Metric, named_weights
+from bsdr_models.inference.dims import BASIS, COMPONENT, FEATURE, LABEL, OBS, SCORE
+from bsdr_models.learned_metric.metric import ClassBasis, Metric, named_weights
+from bsdr_models.numerics.arrays import DeclaredTarget, FloatArray, SamplesLike, TargetLike
 from bsdr_models.options import check_number
-from bsdr_models.validation import check_features
 
 
 def build_model(
@@ -58,7 +58,7 @@ def build_model(
         most, one fewer than there are classes, or the number of labels.
     target : {"multiclass", "binary", "multilabel"}, default="multiclass"
         What y holds: classes, two classes, or several labels. For real outputs use
-        :func:`build_paper_model`.
+        :func:`bsdr_models.papers.bm2pca.build_model`.
     priors : dict, optional
         Priors of free variables by name, as for :func:`bsdr_models.bsdr.build_model`.
     C : float, default=1.0
@@ -86,7 +86,7 @@ def build_model(
 
     See Also
     --------
-    build_paper_model : the model of the paper.
+    bsdr_models.papers.bm2pca.build_model : the model of the paper.
     bsdr_models.BM2PCAClassifier : the estimator, whose ``model_`` has the metric that it learned.
 
     Examples
@@ -102,7 +102,7 @@ def build_model(
     check_number("C", C)
     _, own = read_priors(priors, None)
     if target == "regression":
-        raise ValueError("target='regression' has the model of the paper only, build_paper_model")
+        raise ValueError("target='regression' has the paper's model only: papers.bm2pca")
     X_array, features = check_features(X, y, 1 if n_components is None else n_components)
     n, d = X_array.shape
     signs, axis, outcomes = declared_targets(y, target, unlabeled, n_samples=n)

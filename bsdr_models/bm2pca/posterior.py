@@ -7,12 +7,12 @@ import numpy as np
 from scipy.sparse import issparse
 from scipy.special import log_expit, log_softmax, logsumexp
 
-from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca.factor_model import FactorModel
 from bsdr_models.bm2pca.sparse_metric import SparseMetric, Whitened
 from bsdr_models.bm2pca.subspace import Settings, SubspaceState
-from bsdr_models.calibration import Calibration, Link
-from bsdr_models.metric import Metric
+from bsdr_models.estimators.calibration import Calibration, Link
+from bsdr_models.learned_metric.metric import Metric
+from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.numerics.row_space import Rows, as_dense

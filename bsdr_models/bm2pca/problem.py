@@ -6,10 +6,10 @@ from typing import TypedDict
 import numpy as np
 from scipy.sparse import issparse
 
-from bsdr_models.arrays import BoolArray, FloatArray, IntArray
 from bsdr_models.bm2pca.priors import PAPER, Priors
 from bsdr_models.bm2pca.settings import Strategy
-from bsdr_models.dims import LABEL, SCORE
+from bsdr_models.inference.dims import LABEL, SCORE
+from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray
 from bsdr_models.numerics.row_space import Rows
 
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bsdr_models.arrays import FloatArray
+from bsdr_models.numerics.arrays import FloatArray
 
 # Lower bound of D, for a sample exactly on the margin and s = 0.
 TINY_WIDTH = 1e-150

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.sparse import dia_array, eye_array, issparse
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
-from bsdr_models.arrays import FloatArray
+from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.row_space import Rows, squared_distance, weighted_mean
 
 # Whitened features of samples (N, B), an array or an operator with products by either side.
@@ -18,7 +18,7 @@ MAX_DENSE = 2**25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparseMetric:
-    """Whitened features g (x - t), in place of those of `bsdr_models.metric.Metric`."""
+    """Whitened features g (x - t), in place of those of a `Metric`."""
 
     mean: FloatArray  # t, (D,)
     gain: float  # g

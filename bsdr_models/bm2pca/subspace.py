@@ -1,7 +1,7 @@
 r"""Max-margin classifiers of whitened features, in a common subspace or one-vs-rest.
 
 Latent coordinates are :math:`q(z_n) = N(Q^\top a_n, \sigma^2 I_k)`, with whitened features a_n
-(`bsdr_models.metric`). With :math:`\tilde z = [1; Q^\top a]`, class scores
+(`bsdr_models.learned_metric.metric`). With :math:`\tilde z = [1; Q^\top a]`, class scores
 :math:`f = H^\top \tilde z` and :math:`\eta_c` the columns of H below the bias, Q and H are the
 maximum of
 
@@ -24,11 +24,11 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import OptimizeResult, minimize
 
-from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca.smooth_hinge import TINY_WIDTH, multiclass_hinge, smooth_hinge
 from bsdr_models.bm2pca.sparse_metric import Whitened
 from bsdr_models.inference.optimise import advise
 from bsdr_models.inference.result import Result
+from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.linalg import inv_spd
 
 # Gain of an iteration, relative to the objective, at which to stop.

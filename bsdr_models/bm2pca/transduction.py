@@ -37,7 +37,7 @@ from scipy.linalg import eigh
 from scipy.optimize import brentq, minimize, minimize_scalar
 from scipy.special import log_softmax, softmax
 
-from bsdr_models.arrays import FloatArray
+from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.folds import assign_folds, random_keys
 from bsdr_models.numerics.row_space import RANK_TOL
 

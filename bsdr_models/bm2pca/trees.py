@@ -7,12 +7,12 @@ import numpy as np
 import xarray as xr
 from scipy.sparse import issparse
 
-from bsdr_models.arrays import FloatArray
 from bsdr_models.bm2pca.spec import SPEC
-from bsdr_models.dims import BASIS, COMPONENT, LABEL, OBS, SCORE, TERM
 from bsdr_models.inference import datatree
 from bsdr_models.inference.datatree import Context, InferenceMethod
+from bsdr_models.inference.dims import BASIS, COMPONENT, LABEL, OBS, SCORE, TERM
 from bsdr_models.inference.result import Result
+from bsdr_models.numerics.arrays import FloatArray
 
 # Dims of free variables of the PyMC models that are not in the specification.
 FREE_DIMS: dict[str, tuple[str, ...]] = {

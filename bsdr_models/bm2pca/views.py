@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.bm2pca.priors import Priors
+from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.design import row_space
 from bsdr_models.numerics.factors import LOG_2PI, Gamma
 from bsdr_models.numerics.linalg import inv_spd

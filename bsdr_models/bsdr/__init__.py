@@ -8,13 +8,11 @@ _PUBLIC = {
     "SPEC": "spec",
     "HierarchicalPriors": "priors",
     "Kernel": "kernels",
-    "Optimization": "paper.engines",
     "PAPER": "priors",
     "SAMPLING": "priors",
     "SPARSE": "priors",
     "Priors": "priors",
     "build_model": "model",
-    "build_paper_model": "paper.model",
 }
 
 __all__ = list(_PUBLIC)

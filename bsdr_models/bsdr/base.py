@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from bsdr_models.base import Estimator
 from bsdr_models.bsdr.spec import SPEC
+from bsdr_models.estimators.base import Estimator
 
 
 class BaseBSDR(Estimator):

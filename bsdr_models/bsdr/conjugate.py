@@ -45,11 +45,11 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 from sklearn.utils import gen_batches
 
-from bsdr_models.arrays import FloatArray
 from bsdr_models.bsdr.grid import log_integral, make_grid, quantile
 from bsdr_models.bsdr.posterior import Parameters
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import LOG_SQRT_2PI, Problem, log_prior_scale
+from bsdr_models.numerics.arrays import FloatArray
 
 # Log scales are between minus this and this.
 _FARTHEST = 30.0

@@ -7,22 +7,21 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from bsdr_models.arrays import FloatArray, Target
 from bsdr_models.bsdr import hmc
 from bsdr_models.bsdr.conjugate import fit_conjugate
 from bsdr_models.bsdr.feature_map import FeatureMap, MapLearner
-from bsdr_models.bsdr.laplace import MOST_LOADINGS, Response, fit_laplace
 from bsdr_models.bsdr.posterior import Coordinates, Parameters, Posterior
 from bsdr_models.bsdr.problem import Problem, label_log_likelihood, regression_log_likelihood
 from bsdr_models.bsdr.select import Build, judge_folds, score_folds
 from bsdr_models.bsdr.spec import SPEC
-from bsdr_models.calibration import Calibration
+from bsdr_models.data.validation import R_HAT_LIMIT
+from bsdr_models.estimators.calibration import Calibration
 from bsdr_models.inference.callbacks import ProgressBar
-from bsdr_models.inference.chunks import InMemory, Samples
 from bsdr_models.inference.result import Result
+from bsdr_models.lazy import annex
 from bsdr_models.metrics import HeldOutScore, lack_of_signal
+from bsdr_models.numerics.arrays import FloatArray, Target
 from bsdr_models.options import N_CHAINS, N_DRAWS, Sampling
-from bsdr_models.validation import R_HAT_LIMIT
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -45,14 +44,14 @@ _MOST_CHAINS = 8
 # if each has so many draws: R-hat exceeds one by about the number of chains over the effective
 # sample size.
 _LEAST_DRAWS = 250
+# Largest number of loadings, whose precision is a matrix of that width.
+MOST_LOADINGS = 10_000
 # Work above which Laplace's method is the default.
 TOO_HEAVY = 1e6
 # Draws of Laplace's approximation and of the conjugate posterior.
 N_INDEPENDENT = 1000
 # Pareto k above which Laplace's method is unreliable.
 GOOD_K = 0.7
-# Typical number of steps of Laplace's method, for the progress bar.
-_N_STEPS = 12
 # Linear predictors, of a class for a sample, of which R-hat is computed.
 _N_CHECKED = 48
 
@@ -133,9 +132,9 @@ def fit_problem(
         return _fit_hmc(problem, feature_map, learner, build, options, rng)
     if engine != "laplace":
         return _fit_pymc(problem, feature_map, engine, declare(feature_map), options, rng)
-    response = Response(target=problem.target, contrasts=problem.contrasts, priors=problem.priors)
-    samples = InMemory(problem.X, problem.y)
-    return fit_by_laplace(samples, response, problem, feature_map, options, rng=rng)
+    laplace = annex("large.engine")
+    fit: Fit = laplace.fit_in_memory(problem, feature_map, options, rng=rng)
+    return fit
 
 
 def _fit_hmc(
@@ -174,7 +173,7 @@ def _fit_hmc(
         except KeyboardInterrupt:  # the draws can still be used
             interrupted = True
     theta = sampled.theta.reshape(-1, problem.n_parameters)
-    return _assemble(
+    return assemble(
         problem,
         feature_map,
         problem.parameters(theta, rng=outside_rng),
@@ -216,7 +215,7 @@ def _fit_conjugate(
         groups=groups,
         n_folds=None if groups is None else learner.training.n_folds,
     )
-    return _assemble(
+    return assemble(
         problem,
         feature_map,
         exact.draws,
@@ -228,40 +227,6 @@ def _fit_conjugate(
         log_evidence=exact.log_evidence,
         log_evidence_error=0.0,
         held_out=held_out,
-    )
-
-
-def fit_by_laplace(
-    samples: Samples,
-    response: Response,
-    problem: Problem,
-    feature_map: FeatureMap,
-    options: Options,
-    *,
-    rng: np.random.Generator,
-) -> Fit:
-    """Fit by Laplace's method; ``problem`` has all samples or some."""
-    sample_rng, rng = rng.spawn(2)
-    with ProgressBar(_N_STEPS, "BSDR, mode", enabled=options.progressbar) as bar:
-
-        def show(count: int, value: float) -> None:
-            bar.total = max(bar.total, count)
-            bar.update(log_density=value)
-
-        n_draws = options.draws(N_INDEPENDENT)
-        normal = fit_laplace(samples, response, rng=sample_rng, n_draws=n_draws, on_step=show)
-        bar.total = bar.count
-    return _assemble(
-        problem,
-        feature_map,
-        problem.parameters(normal.theta, rng=rng),
-        options,
-        engine="laplace",
-        trace=normal.trace,
-        log_likelihood=normal.log_likelihood[None],
-        log_evidence=normal.log_evidence,
-        interrupted=normal.interrupted,
-        pareto_k=normal.pareto_k if normal.converged else np.inf,
     )
 
 
@@ -316,7 +281,7 @@ def _fit_pymc(
     each = pointwise_log_likelihood(
         draws, problem.X, problem.y, problem.target, problem.priors.lapse
     )
-    return _assemble(
+    return assemble(
         problem,
         feature_map,
         draws,
@@ -329,7 +294,7 @@ def _fit_pymc(
     )
 
 
-def _assemble(
+def assemble(
     problem: Problem,
     feature_map: FeatureMap,
     draws: Parameters,

@@ -9,44 +9,36 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models import options
-from bsdr_models.arrays import FloatArray, IntArray, SamplesLike, TargetLike
 from bsdr_models.bsdr import trees
 from bsdr_models.bsdr.base import BaseBSDR
-from bsdr_models.bsdr.engines import Engine, Fit, Options, fit_by_laplace, fit_problem
+from bsdr_models.bsdr.engines import Engine, Fit, Options, fit_problem
 from bsdr_models.bsdr.feature_map import FeatureMap, MapLearner
 from bsdr_models.bsdr.kernels import KERNELS, Kernel
-from bsdr_models.bsdr.laplace import Response, check_size
 from bsdr_models.bsdr.priors import HierarchicalPriors
-from bsdr_models.bsdr.problem import Problem, make_contrasts
+from bsdr_models.bsdr.problem import Problem
 from bsdr_models.bsdr.select import choose_kernel
 from bsdr_models.bsdr.trees import Context
 from bsdr_models.bsdr.views import check_views
-from bsdr_models.classifier import ProbabilisticClassifier
-from bsdr_models.dask_arrays import fit_scaler_of_chunks, read_chunked
-from bsdr_models.inference.chunks import Chunks
-from bsdr_models.inference.parallel import threads
-from bsdr_models.metric import MetricName
-from bsdr_models.numerics.dependence import weigh_samples
-from bsdr_models.numerics.folds import evenly_spaced
-from bsdr_models.options import COUNT, POSITIVE, Sampling, StrOptions
-from bsdr_models.regressor import GaussianRegressor
-from bsdr_models.rng import RandomState, as_generator
-from bsdr_models.targets import Targets
-from bsdr_models.training import Training
-from bsdr_models.validation import (
-    check_variation,
+from bsdr_models.data.targets import Targets
+from bsdr_models.data.training import Training
+from bsdr_models.data.validation import (
     feature_names,
     one_thread,
     read_views,
-    sample_labels,
     validate_samples,
 )
+from bsdr_models.estimators.classifier import ProbabilisticClassifier
+from bsdr_models.estimators.regressor import GaussianRegressor
+from bsdr_models.inference.parallel import threads
+from bsdr_models.lazy import annex
+from bsdr_models.learned_metric.metric import MetricName
+from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, TargetLike
+from bsdr_models.numerics.dependence import weigh_samples
+from bsdr_models.numerics.rng import RandomState
+from bsdr_models.options import COUNT, POSITIVE, Sampling, StrOptions
 
 if TYPE_CHECKING:
     import pymc as pm
-
-# Samples of a Dask array that the fit keeps in memory, at most.
-N_KEPT = 2000
 
 
 class FullRankEstimator(BaseBSDR):
@@ -306,15 +298,15 @@ class BSDRClassifier(ProbabilisticClassifier, FullRankEstimator):
         Number by which the log of class probabilities is divided. 1 is the posterior predictive,
         which is under-confident on most real data. ``"auto"`` is for ``"hmc"`` an average by the
         likelihood of held-out samples, and mixes in the class frequencies as far as these show no
-        signal (:mod:`bsdr_models.calibration`). For the other methods it is 1.
+        signal (:mod:`bsdr_models.estimators.calibration`). For the other methods it is 1.
     priors : HierarchicalPriors, optional
         Hyper-parameters.
     metric : {"auto", "unit", "identity"}, default="auto"
-        Prior covariance of the effects of the features (:mod:`bsdr_models.metric`). ``"auto"`` is
-        an average of several that are learned within classes, by how well they predict held-out
-        samples: a feature matters by how far it can separate the classes relative to its variation
-        within them. ``"unit"`` gives all features unit variance, ``"identity"`` leaves them as
-        they are. For real outputs ``"auto"`` is ``"unit"``.
+        Prior covariance of the effects of the features (:mod:`bsdr_models.learned_metric`).
+        ``"auto"`` is an average of several that are learned within classes, by how well they
+        predict held-out samples: a feature matters by how far it can separate the classes
+        relative to its variation within them. ``"unit"`` gives all features unit variance,
+        ``"identity"`` leaves them as they are. For real outputs ``"auto"`` is ``"unit"``.
     sampling : Sampling, optional
         Draws, warm-up and chains. By default 1000 draws of each of four chains, for ``"hmc"`` 500
         draws of each of eight chains, or fewer draws of four chains for more than about 300
@@ -429,63 +421,7 @@ class BSDRClassifier(ProbabilisticClassifier, FullRankEstimator):
     _several: ClassVar[bool] = True
 
     def _fit_chunks(self, X: SamplesLike, y: TargetLike, groups: TargetLike | None) -> Self:
-        """Fit to classes, with samples in chunks, by Laplace's method."""
-        if groups is not None:
-            raise ValueError("groups are not for Dask arrays, of which no samples are held out")
-        if not self._is_plain:
-            given = f"kernel={self.kernel!r}" if self.views is None else "views"
-            raise ValueError(
-                f"{given} is not for Dask arrays, where the kernel is linear and features have no "
-                "views: a model in memory takes kernels and views"
-            )
-        if self.inference not in (None, "laplace"):
-            raise ValueError(f"Dask arrays need inference='laplace', got {self.inference!r}")
-        samples = sample_labels(X)
-        chunks, labels = read_chunked(X, y)
-        n_samples, self.n_features_in_ = chunks.shape
-        targets = self._read_targets(labels)
-        self._set_scaler(fit_scaler_of_chunks(chunks, standardize=True))
-        check_variation(self._scaler)
-        self._check_width()
-        check_size(int(self._scaler.varies.sum()), len(self.classes_) - 1)
-        kept = evenly_spaced(n_samples, N_KEPT)
-        some = targets.take(kept)
-        rng, later = as_generator(self.random_state).spawn(2)
-        self._seed = int(later.integers(2**63))
-        self._context = Context(
-            X=self._scaler.transform(np.asarray(chunks[kept].compute(), dtype=np.float64)),
-            targets=some.coded,
-            y=some.y,
-            index=some.coded,
-            target="multiclass",
-            labels=self.classes_,
-            feature_names=feature_names(self),
-            constant=self._scaler.constant,
-            config=self._config(inference="laplace"),
-            samples=None if samples is None else samples[kept],
-            kept=kept,
-            n_samples=n_samples,
-        )
-        self.kernel_ = self.kernel
-        feature_map = self._learner(rng.spawn(1)[0]).learn()  # of the samples that are kept
-        response = Response(
-            target="multiclass",
-            contrasts=make_contrasts(len(self.classes_), "multiclass"),
-            priors=self._option("priors"),
-            scaler=self._scaler.of_varying(),
-            metric=feature_map.metric,
-        )
-        with one_thread(), self._fitting((n_samples, self.n_features_in_)):
-            fit = fit_by_laplace(
-                Chunks(self._scaler.select(chunks), targets.coded),
-                response,
-                self._problem(feature_map, np.arange(len(kept))),
-                feature_map,
-                self._engine_options(),
-                rng=rng,
-            )
-            self._set_result(fit, self._context)
-            self._name_fitted()
+        annex("large.engine").fit_chunks(self, X, y, groups)
         return self
 
 

@@ -1,7 +1,7 @@
 r"""Whitened features, whose loadings are standard normal a priori.
 
 The latent coordinates are :math:`z = \sum_v \lambda_v P_v^\top \phi_v(x_v)`, with whitened features
-:math:`\phi_v` of view v, linear (:class:`~bsdr_models.metric.Metric`) or of a kernel
+:math:`\phi_v` of view v, linear (:class:`~bsdr_models.learned_metric.metric.Metric`) or of a kernel
 (:class:`~bsdr_models.bsdr.kernels.KernelMap`), and its relative scale :math:`\lambda_v`, so that
 each matters alike however many features it has. Views are groups of features, each with a metric of
 its own; one of all features has no relative scale.
@@ -17,12 +17,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from sklearn.utils import gen_batches
 
-from bsdr_models.arrays import BoolArray, FloatArray, IntArray
 from bsdr_models.bsdr.kernels import Kernel, KernelMap, as_kernel
 from bsdr_models.bsdr.views import Views, lacking_views
-from bsdr_models.metric import ClassBasis, Metric, MetricName
-from bsdr_models.metric_weights import MetricWeights
-from bsdr_models.training import Training
+from bsdr_models.data.training import Training
+from bsdr_models.learned_metric.metric import ClassBasis, Metric, MetricName
+from bsdr_models.learned_metric.weights import MetricWeights
+from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray
 
 # Penalties of the regression of a view on others, relative to the largest singular value squared.
 _PENALTIES = np.logspace(-6.0, 2.0, 25)

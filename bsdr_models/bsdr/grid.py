@@ -6,7 +6,7 @@ import numpy as np
 from scipy.interpolate import Akima1DInterpolator
 from scipy.special import logsumexp
 
-from bsdr_models.arrays import FloatArray
+from bsdr_models.numerics.arrays import FloatArray
 
 # Nodes of a grid.
 _NODES = 81

@@ -19,10 +19,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import logsumexp, ndtr
 
-from bsdr_models.arrays import FloatArray
 from bsdr_models.bsdr.path_sampling import fit_views, follow_path, log_evidence_empty
 from bsdr_models.bsdr.problem import Problem, log_prior_scale
 from bsdr_models.bsdr.trajectory import States, Whitening, adapt_step, move
+from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.folds import evenly_spaced
 
 # Rounds of adaptation.

@@ -12,8 +12,8 @@ from typing import ClassVar
 import numpy as np
 from scipy.linalg import lstsq
 
-from bsdr_models.arrays import FloatArray
-from bsdr_models.metric import Metric
+from bsdr_models.learned_metric.metric import Metric
+from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.folds import random_keys
 from bsdr_models.options import POSITIVE, Options, StrOptions
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bsdr_models.arrays import IntArray, SingleArray
 from bsdr_models.bsdr.probit_choice import OPTIONS, Nodes, fill_log_likelihood
+from bsdr_models.numerics.arrays import IntArray, SingleArray
 from bsdr_models.numerics.compiled import njit
 
 # Log scales are clipped to this, so that exp does not overflow.

@@ -1,4 +1,4 @@
-r"""PyMC model of BSDR at full rank; that of the paper is in :mod:`bsdr_models.bsdr.paper.model`.
+r"""PyMC model of BSDR at full rank; that of the paper is in :mod:`bsdr_models.papers.bsdr.model`.
 
 The variables are those of :mod:`bsdr_models.bsdr.problem`. The response has latent utilities,
 :math:`t_n \sim N(\eta_n, I)`, which are integrated out; with a probability :math:`\epsilon`, the
@@ -21,12 +21,12 @@ from pytensor.gradient import disconnected_grad
 from pytensor.tensor.sort import sort
 from pytensor.tensor.special import logsumexp
 
-from bsdr_models import dims
-from bsdr_models.arrays import DeclaredTarget, FloatArray, SamplesLike, TargetLike
 from bsdr_models.bsdr.feature_map import FeatureMap, learn_map
 from bsdr_models.bsdr.kernels import Kernel
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import make_contrasts
+from bsdr_models.data.validation import check_features, encode_classes, read_views
+from bsdr_models.inference import dims
 from bsdr_models.inference.declaring import (
     NO_PRIORS,
     OwnPriors,
@@ -36,8 +36,8 @@ from bsdr_models.inference.declaring import (
     read_declared,
     read_priors,
 )
-from bsdr_models.metric import Metric
-from bsdr_models.validation import check_features, encode_classes, read_views
+from bsdr_models.learned_metric.metric import Metric
+from bsdr_models.numerics.arrays import DeclaredTarget, FloatArray, SamplesLike, TargetLike
 
 # A symbolic variable; the annotations of PyTensor are partial.
 type Tensor = Any
@@ -102,7 +102,7 @@ def build_model(
 
     See Also
     --------
-    build_paper_model : the model of the paper.
+    bsdr_models.papers.bsdr.build_model : the model of the paper.
 
     Notes
     -----
@@ -155,7 +155,7 @@ def declare_hierarchical(
     if n_components not in (None, len(contrasts)):
         raise ValueError(
             f"n_components must be {len(contrasts)}, the rank of the recommended model, got "
-            f"{n_components!r}; build_paper_model has fewer"
+            f"{n_components!r}; papers.bsdr.build_model has fewer"
         )
     metric = feature_map.metric
     coords = {
@@ -213,8 +213,8 @@ def metric_projection(offset: Tensor, X: FloatArray, y: TargetLike | None = None
     Returns
     -------
     tensor of shape (D, R)
-        A root of the covariance :math:`\Lambda` of :mod:`bsdr_models.metric` times the offsets,
-        without a D x D matrix. The mean variance of the projected samples is one.
+        A root of the covariance :math:`\Lambda` of :mod:`bsdr_models.learned_metric` times the
+        offsets, without a D x D matrix. The mean variance of the projected samples is one.
 
     See Also
     --------

@@ -26,7 +26,6 @@ from scipy.interpolate import CubicSpline
 from scipy.optimize import minimize
 from scipy.special import logsumexp, wrightomega
 
-from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.bsdr.problem import (
     LOG_SQRT_2PI,
     Problem,
@@ -35,6 +34,7 @@ from bsdr_models.bsdr.problem import (
     log_prior_scale,
 )
 from bsdr_models.bsdr.trajectory import States, Whitening, adapt_step, move
+from bsdr_models.numerics.arrays import FloatArray, IntArray
 
 # Largest first node of log tau on the path, where few samples hardly matter.
 _FIRST_NODE = -3.5

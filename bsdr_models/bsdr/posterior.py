@@ -9,7 +9,7 @@ logarithm is therefore divided by a temperature T (temperature scaling [1]_),
     + \frac{\epsilon}{K} .
 
 T = 1 is the posterior predictive. Temperature and class frequencies
-(:mod:`bsdr_models.calibration`) affect predictions only, not the posterior.
+(:mod:`bsdr_models.estimators.calibration`) affect predictions only, not the posterior.
 
 References
 ----------
@@ -26,10 +26,10 @@ import numpy as np
 from scipy.special import log_ndtr, logsumexp
 from sklearn.utils import gen_batches
 
-from bsdr_models.arrays import FloatArray, IntArray, Target
 from bsdr_models.bsdr import probit_choice
 from bsdr_models.bsdr.feature_map import FeatureMap
-from bsdr_models.calibration import Calibration, Link
+from bsdr_models.estimators.calibration import Calibration, Link
+from bsdr_models.numerics.arrays import FloatArray, IntArray, Target
 from bsdr_models.numerics.relevance import LatentCoordinates
 
 # The posterior predictive as it is.

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import ClassVar, get_args
 
-from bsdr_models.arrays import ProjectionPrior
+from bsdr_models.numerics.arrays import ProjectionPrior
 from bsdr_models.options import POSITIVE, Number, Options, StrOptions
 
 # In units of the noise, beyond which searches and samplers meet limits of double precision.

@@ -32,7 +32,7 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtr
 from sklearn.utils import gen_batches
 
-from bsdr_models.arrays import BoolArray, FloatArray, IntArray
+from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray
 from bsdr_models.numerics.compiled import njit
 
 # Nodes -4.7 to 5.65. Outside lie 1.3e-6 of the normal density on the left, where the product of

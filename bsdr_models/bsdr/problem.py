@@ -11,7 +11,7 @@ For samples :math:`x_n` (D,) that are centred and scaled, and K classes,
 where the rows of C are J = K - 1 orthonormal contrasts of the classes (the identity for multi-label
 and real targets, J = K), P (D, J) is the projection, with one column for each contrast, and
 :math:`\Lambda` depends on the covariance of the features only
-(:class:`~bsdr_models.metric.Metric`). The response is
+(:class:`~bsdr_models.learned_metric.metric.Metric`). The response is
 
 * ``multiclass``: the probit of the paper, :math:`y_n = \arg\max_k t_{nk}`,
   :math:`t_n \sim N(\eta_n, I)`, but with a small probability :math:`\epsilon` a uniform class;
@@ -38,12 +38,12 @@ import numpy as np
 from scipy.linalg import helmert
 from scipy.special import ndtr
 
-from bsdr_models.arrays import BoolArray, DeclaredTarget, FloatArray, IntArray, Target
 from bsdr_models.bsdr import probit_choice
 from bsdr_models.bsdr.leapfrog import DECIDED, FARTHEST, Density
 from bsdr_models.bsdr.posterior import Parameters
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.inference.parallel import run_in_threads
+from bsdr_models.numerics.arrays import BoolArray, DeclaredTarget, FloatArray, IntArray, Target
 from bsdr_models.numerics.factors import LOG_2PI
 from bsdr_models.numerics.scaling import single_precision
 
@@ -61,7 +61,7 @@ class Problem:
     """
 
     X: FloatArray  # whitened features, (N, B)
-    y: np.ndarray  # as in :class:`bsdr_models.bsdr.paper.mean_field.Data`
+    y: np.ndarray  # as in :class:`bsdr_models.papers.bsdr.mean_field.Data`
     n_labels: int  # classes, labels or outputs, K
     target: Target
     priors: HierarchicalPriors

@@ -13,16 +13,16 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
-from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.bsdr.conjugate import fit_conjugate
 from bsdr_models.bsdr.feature_map import FeatureMap, MapLearner
 from bsdr_models.bsdr.hmc import Sampled, continue_on
 from bsdr_models.bsdr.kernels import Kernel
 from bsdr_models.bsdr.posterior import link_of, log_probabilities
 from bsdr_models.bsdr.problem import Problem, regression_log_likelihood
-from bsdr_models.calibration import Judged, TemperaturePrior, judge
+from bsdr_models.data.training import Training
+from bsdr_models.estimators.calibration import Judged, TemperaturePrior, judge
 from bsdr_models.inference.parallel import run_in_threads
-from bsdr_models.training import Training
+from bsdr_models.numerics.arrays import FloatArray, IntArray
 
 # Widths of ``"matern"`` that ``kernel="auto"`` compares.
 WIDTHS = (1.0, 2.0, 4.0)

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from bsdr_models.arrays import ProjectionPrior
-from bsdr_models.dims import BASIS, COMPONENT, CONTRAST, FEATURE, LABEL, OBS, VIEW
-from bsdr_models.spec import ModelSpec
+from bsdr_models.inference.dims import BASIS, COMPONENT, CONTRAST, FEATURE, LABEL, OBS, VIEW
+from bsdr_models.inference.spec import ModelSpec
+from bsdr_models.numerics.arrays import ProjectionPrior
 
 PROJECTION_PRECISION_DIMS: Mapping[ProjectionPrior, tuple[str, ...]] = MappingProxyType(
     {

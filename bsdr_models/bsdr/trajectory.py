@@ -22,10 +22,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import cho_solve
 
-from bsdr_models.arrays import FloatArray, IntArray, SingleArray
 from bsdr_models.bsdr import leapfrog
 from bsdr_models.bsdr.problem import Problem
 from bsdr_models.inference.parallel import run_in_threads
+from bsdr_models.numerics.arrays import FloatArray, IntArray, SingleArray
 from bsdr_models.numerics.folds import evenly_spaced
 
 # Target acceptance of the step size.

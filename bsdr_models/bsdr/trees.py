@@ -8,13 +8,12 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from bsdr_models import dims
-from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.bsdr.engines import Fit, pointwise_log_likelihood
 from bsdr_models.bsdr.feature_map import FeatureMap
 from bsdr_models.bsdr.posterior import Parameters
 from bsdr_models.bsdr.spec import SPEC
-from bsdr_models.inference import datatree
+from bsdr_models.inference import datatree, dims
+from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.outliers import Reference
 from bsdr_models.numerics.relevance import feature_relevance
 
@@ -34,7 +33,7 @@ TIE = 1e-9
 class Context(datatree.Context):
     """Data and settings of a fit of BSDR."""
 
-    targets: np.ndarray  # as in :class:`bsdr_models.bsdr.paper.mean_field.Data`
+    targets: np.ndarray  # as in :class:`bsdr_models.papers.bsdr.mean_field.Data`
     views: list[tuple[str, IntArray]] | None = None  # names and features
 
     @classmethod

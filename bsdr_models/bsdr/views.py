@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bsdr_models.arrays import BoolArray, FloatArray, IntArray
+from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray
 
 # Names and features of views.
 type Views = Sequence[tuple[str, IntArray]]

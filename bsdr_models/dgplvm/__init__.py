@@ -10,7 +10,6 @@ _PUBLIC = {
     "Optimization": "settings",
     "Priors": "priors",
     "build_model": "model",
-    "build_paper_model": "paper.model",
 }
 
 __all__ = list(_PUBLIC)

@@ -20,7 +20,7 @@ import numpy as np
 from scipy.linalg import blas, cho_solve, lapack, solve_triangular
 from scipy.spatial.distance import squareform
 
-from bsdr_models.arrays import BoolArray, FloatArray, IntArray
+from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray
 from bsdr_models.numerics.kernels import squared_distances
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.relevance import LatentCoordinates

@@ -14,8 +14,9 @@ from sklearn.utils.validation import (
     check_is_fitted,
 )
 
-from bsdr_models.arrays import FloatArray, SamplesLike, TargetLike
-from bsdr_models.classifier import ProbabilisticClassifier
+from bsdr_models.data.targets import Targets
+from bsdr_models.data.training import Training
+from bsdr_models.data.validation import check_latent, check_order, one_thread, warn_unless_mixed
 from bsdr_models.dgplvm import settings
 from bsdr_models.dgplvm.back_constraint import MappingEmbedder
 from bsdr_models.dgplvm.criteria import choose_criterion
@@ -26,11 +27,10 @@ from bsdr_models.dgplvm.problem import Problem
 from bsdr_models.dgplvm.settings import Mapping
 from bsdr_models.dgplvm.spec import SPEC
 from bsdr_models.dgplvm.trees import make_tree, relevance
-from bsdr_models.metric import Metric, MetricName
+from bsdr_models.estimators.classifier import ProbabilisticClassifier
+from bsdr_models.learned_metric.metric import Metric, MetricName
+from bsdr_models.numerics.arrays import FloatArray, SamplesLike, TargetLike
 from bsdr_models.numerics.scaling import pad
-from bsdr_models.targets import Targets
-from bsdr_models.training import Training
-from bsdr_models.validation import check_latent, check_order, one_thread, warn_unless_mixed
 
 
 class BaseDGPLVM(ProbabilisticClassifier):

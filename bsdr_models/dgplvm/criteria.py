@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import brentq
 
-from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.kernels import squared_distances
 
 # A matrix is singular if an eigenvalue is below this share of the largest.

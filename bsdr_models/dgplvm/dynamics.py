@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import blas
 
-from bsdr_models.arrays import FloatArray, IntArray, TargetLike
 from bsdr_models.dgplvm.likelihood import Evaluation, factorise, normal_density
 from bsdr_models.dgplvm.priors import LogNormal
+from bsdr_models.numerics.arrays import FloatArray, IntArray, TargetLike
 from bsdr_models.numerics.kernels import rbf, rbf_gradient
 
 # Priors of s, l, m and q, for latent coordinates of unit variance. The linear part has a variance

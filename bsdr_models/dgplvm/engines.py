@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from bsdr_models.arrays import FloatArray, IntArray
-from bsdr_models.calibration import TemperaturePrior, judge
 from bsdr_models.dgplvm.back_constraint import MappingEmbedder, make_mapping
 from bsdr_models.dgplvm.decoder import Decoder
 from bsdr_models.dgplvm.gp_classifier import Kernel, damp_log_odds, fit_gp_classifier, link
@@ -21,10 +19,12 @@ from bsdr_models.dgplvm.priors import KERNEL, MAP_MEAN_VARIANCE
 from bsdr_models.dgplvm.problem import Problem
 from bsdr_models.dgplvm.sampling import check_declared, sample, stack_chains
 from bsdr_models.dgplvm.settings import Inference
+from bsdr_models.estimators.calibration import TemperaturePrior, judge
 from bsdr_models.inference.optimise import MapResult, advise
 from bsdr_models.inference.result import Result
 from bsdr_models.inference.sampling import Schedule
 from bsdr_models.metrics import HeldOutScore
+from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.numerics.relevance import LatentCoordinates
 

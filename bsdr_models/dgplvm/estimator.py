@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from bsdr_models.arrays import FloatArray, SamplesLike
+from bsdr_models.data.training import Training
 from bsdr_models.dgplvm import settings
 from bsdr_models.dgplvm.back_constraint import MappingEmbedder
 from bsdr_models.dgplvm.base import BaseDGPLVM
@@ -16,11 +16,11 @@ from bsdr_models.dgplvm.priors import Priors
 from bsdr_models.dgplvm.problem import Problem
 from bsdr_models.dgplvm.sampling import declare_model
 from bsdr_models.dgplvm.settings import Mapping, Optimization
-from bsdr_models.metric import MetricName
+from bsdr_models.learned_metric.metric import MetricName
+from bsdr_models.numerics.arrays import FloatArray, SamplesLike
+from bsdr_models.numerics.rng import RandomState
 from bsdr_models.numerics.scaling import largest_scaled
 from bsdr_models.options import COUNT, Sampling, StrOptions
-from bsdr_models.rng import RandomState
-from bsdr_models.training import Training
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -50,8 +50,8 @@ class DGPLVMClassifier(BaseDGPLVM):
         Value of y that marks a missing label. NaN stands for all kinds of missing values.
     metric : {"auto", "unit", "identity"}, default="auto"
         Metric in which the mapping compares samples: an average of eight candidates, weighted by
-        held-out log losses (:mod:`bsdr_models.metric`); features scaled to unit variance; or
-        features in their own units.
+        held-out log losses (:mod:`bsdr_models.learned_metric`); features scaled to unit variance;
+        or features in their own units.
     sampling : Sampling, optional
         Draws of each chain, by default 1000, warm-up and chains of the samplers. Predictions
         average over 200 evenly spaced draws, each of which needs a classifier of its own.

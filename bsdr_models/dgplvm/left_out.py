@@ -19,15 +19,15 @@ from itertools import product
 import numpy as np
 from scipy.special import softmax
 
-from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.data.training import Training
 from bsdr_models.dgplvm.back_constraint import MappingPrior, centroid_weights, make_mapping
 from bsdr_models.dgplvm.criteria import class_centroids
 from bsdr_models.dgplvm.priors import MAP_MEAN_VARIANCE, LogNormal
-from bsdr_models.metric import Metric
-from bsdr_models.metric_weights import SHARPNESS
+from bsdr_models.learned_metric.metric import Metric
+from bsdr_models.learned_metric.weights import SHARPNESS
+from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.kernels import squared_distances
 from bsdr_models.numerics.scaling import bounded
-from bsdr_models.training import Training
 
 # Weak priors of the settings; without that of the width the choice is poor for many samples.
 WIDTH_PRIOR = LogNormal(2.0, 0.5)

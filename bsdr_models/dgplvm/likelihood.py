@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import blas, lapack
 
-from bsdr_models.arrays import FloatArray
+from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.factors import LOG_2PI
 from bsdr_models.numerics.kernels import rbf, rbf_gradient
 from bsdr_models.numerics.linalg import factorise_inplace

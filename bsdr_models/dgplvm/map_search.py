@@ -7,7 +7,6 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.back_constraint import (
     MappingPrior,
     centroid_weights,
@@ -27,6 +26,7 @@ from bsdr_models.dgplvm.priors import MAP_MEAN_VARIANCE
 from bsdr_models.dgplvm.problem import Problem
 from bsdr_models.dgplvm.settings import Optimization
 from bsdr_models.inference.optimise import MapResult, run_map
+from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.folds import evenly_spaced
 
 # Maximum number of samples whose density enters the objective at the mode, at cubic cost.

@@ -34,14 +34,14 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.tensor import linalg
 
-from bsdr_models import dims
-from bsdr_models.arrays import DeclaredTarget, FloatArray, IntArray, SamplesLike, TargetLike
+from bsdr_models.data.validation import check_features, check_samples
 from bsdr_models.dgplvm.back_constraint import MappingPrior, centroid_weights, make_mapping
 from bsdr_models.dgplvm.criteria import choose_criterion, make_criterion
 from bsdr_models.dgplvm.dynamics import DYNAMICS_PRIORS, Dynamics
 from bsdr_models.dgplvm.left_out import whitened_indicators, with_principal_components
 from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.priors import KERNEL, MAP_DOF, MAP_MEAN_VARIANCE, LogNormal, Priors
+from bsdr_models.inference import dims
 from bsdr_models.inference.declaring import (
     OwnPriors,
     Tensor,
@@ -50,8 +50,14 @@ from bsdr_models.inference.declaring import (
     read_priors,
 )
 from bsdr_models.inference.engines import HandWritten
+from bsdr_models.numerics.arrays import (
+    DeclaredTarget,
+    FloatArray,
+    IntArray,
+    SamplesLike,
+    TargetLike,
+)
 from bsdr_models.options import TOLERANCE, check_number
-from bsdr_models.validation import check_features, check_samples
 
 LATENT_DIMS = (dims.OBS, dims.COMPONENT)
 # Why no other prior can be given.

@@ -20,12 +20,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.back_constraint import MappingPrior
 from bsdr_models.dgplvm.criteria import Criterion
 from bsdr_models.dgplvm.dynamics import DYNAMICS_PRIORS, Dynamics
 from bsdr_models.dgplvm.likelihood import Evaluation, FeatureGram, evaluate
 from bsdr_models.dgplvm.priors import MAP_DOF, LogNormal, ParameterPrior
+from bsdr_models.numerics.arrays import FloatArray, IntArray
 
 type Gradient = Callable[[FloatArray], FloatArray]
 

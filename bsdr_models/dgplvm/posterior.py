@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bsdr_models.arrays import FloatArray
-from bsdr_models.calibration import Calibration
 from bsdr_models.dgplvm.back_constraint import Embedder
 from bsdr_models.dgplvm.gp_classifier import Functions, damp_log_odds, link, probit_log_odds
+from bsdr_models.estimators.calibration import Calibration
+from bsdr_models.numerics.arrays import FloatArray
+from bsdr_models.numerics.process_state import one_thread
 from bsdr_models.numerics.relevance import LatentCoordinates
-from bsdr_models.process_state import one_thread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

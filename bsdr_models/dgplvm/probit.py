@@ -30,7 +30,7 @@ import numpy as np
 from scipy.linalg import blas, lapack
 from scipy.special import log_ndtr
 
-from bsdr_models.arrays import FloatArray
+from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.compiled import njit
 from bsdr_models.numerics.linalg import factorise_inplace
 from bsdr_models.numerics.normal_tail import inverse_mills, positive_mean

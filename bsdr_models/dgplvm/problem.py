@@ -4,13 +4,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.data.training import Training
 from bsdr_models.dgplvm.criteria import Criterion, make_criterion
 from bsdr_models.dgplvm.dynamics import DYNAMICS_PRIORS, Dynamics
 from bsdr_models.dgplvm.priors import LogNormal, Priors
 from bsdr_models.dgplvm.settings import Mapping, Optimization
+from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.design import SpectralDesign, standardise
-from bsdr_models.training import Training
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

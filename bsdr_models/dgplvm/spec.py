@@ -2,8 +2,8 @@
 
 from types import MappingProxyType
 
-from bsdr_models.dims import COMPONENT, FEATURE, OBS
-from bsdr_models.spec import ModelSpec
+from bsdr_models.inference.dims import COMPONENT, FEATURE, OBS
+from bsdr_models.inference.spec import ModelSpec
 
 SPEC = ModelSpec(
     name="dgplvm",

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 import numpy as np
 import xarray as xr
 
-from bsdr_models.arrays import FloatArray, IntArray
 from bsdr_models.dgplvm.criteria import class_centroids
 from bsdr_models.dgplvm.engines import FitResult
 from bsdr_models.dgplvm.spec import SPEC
-from bsdr_models.dims import LABEL, TERM
 from bsdr_models.inference import datatree
 from bsdr_models.inference.datatree import Context, InferenceMethod
+from bsdr_models.inference.dims import LABEL, TERM
+from bsdr_models.numerics.arrays import FloatArray, IntArray
 
 
 def make_tree(

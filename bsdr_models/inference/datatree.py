@@ -18,8 +18,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from scipy.sparse import issparse
 
-from bsdr_models.arrays import BoolArray, FloatArray, IntArray, Target, TargetLike
-from bsdr_models.dims import (
+from bsdr_models.inference.dims import (
     CHAIN,
     COMPONENT,
     COMPONENT_AUX,
@@ -31,12 +30,17 @@ from bsdr_models.dims import (
     SCORE,
     TERM,
 )
-from bsdr_models.latent_grid import LogProbabilities, add_class_probability, class_frequency
+from bsdr_models.inference.latent_grid import (
+    LogProbabilities,
+    add_class_probability,
+    class_frequency,
+)
+from bsdr_models.inference.spec import ModelSpec
+from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray, Target, TargetLike
 from bsdr_models.numerics.association import associate
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.numerics.row_space import Rows
 from bsdr_models.numerics.scaling import Scaler, pad
-from bsdr_models.spec import ModelSpec
 
 if TYPE_CHECKING:
     import pymc as pm

@@ -9,8 +9,8 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 
-from bsdr_models.arrays import DeclaredTarget, FloatArray, TargetLike
-from bsdr_models.validation import column_names, encode_classes, known_entries, read_numbers
+from bsdr_models.data.validation import column_names, encode_classes, known_entries, read_numbers
+from bsdr_models.numerics.arrays import DeclaredTarget, FloatArray, TargetLike
 
 # A symbolic variable; the annotations of PyTensor are partial.
 type Tensor = Any

@@ -24,9 +24,9 @@ from pytensor.compile.mode import get_default_mode
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
-from bsdr_models.arrays import FloatArray
 from bsdr_models.inference.sampling import Sampled
-from bsdr_models.spec import ModelSpec
+from bsdr_models.inference.spec import ModelSpec
+from bsdr_models.numerics.arrays import FloatArray
 
 # The bound of an ADVI step is one draw; restarts are compared by its mean over the last tenth.
 TAIL_SHARE = 0.1

@@ -15,7 +15,7 @@ from joblib import Parallel, delayed, effective_n_jobs
 from joblib.parallel import get_active_backend
 
 from bsdr_models.inference.callbacks import ProgressBar
-from bsdr_models.process_state import one_thread
+from bsdr_models.numerics.process_state import one_thread
 
 logger = logging.getLogger(__name__)
 

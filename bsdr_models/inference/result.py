@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bsdr_models.arrays import FloatArray
 from bsdr_models.inference.sampling import Sampled
 from bsdr_models.metrics import HeldOutScore
+from bsdr_models.numerics.arrays import FloatArray
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bsdr_models.arrays import FloatArray
 from bsdr_models.inference.callbacks import ProgressBar
-from bsdr_models.spec import ModelSpec
+from bsdr_models.inference.spec import ModelSpec
+from bsdr_models.numerics.arrays import FloatArray
 
 if TYPE_CHECKING:
     import pymc as pm

@@ -8,7 +8,7 @@ References
 
 import numpy as np
 
-from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.numerics.arrays import FloatArray, IntArray
 
 
 def weigh_samples(X: FloatArray, y: FloatArray, groups: IntArray) -> FloatArray:

@@ -21,7 +21,7 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import lapack, solve_triangular, svd
 
-from bsdr_models.arrays import FloatArray, IntArray
+from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.factors import RidgeColumns
 from bsdr_models.numerics.linalg import cholesky, draw_normal, factorise_inplace
 

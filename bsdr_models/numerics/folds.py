@@ -8,7 +8,7 @@ only where they are tied.
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
-from bsdr_models.arrays import BoolArray, FloatArray, IntArray
+from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray
 from bsdr_models.numerics.row_space import Rows, squared_distance
 
 # Folds, at most.

@@ -4,7 +4,7 @@ import numpy as np
 from scipy.linalg import blas
 from scipy.spatial.distance import cdist, pdist, squareform
 
-from bsdr_models.arrays import FloatArray
+from bsdr_models.numerics.arrays import FloatArray
 
 # Up to this many columns distances are sums of squared differences: as fast as a matrix product,
 # and exactly zero between equal rows.

@@ -5,7 +5,7 @@ import logging
 import numpy as np
 from scipy.linalg import lapack, solve_triangular
 
-from bsdr_models.arrays import FloatArray
+from bsdr_models.numerics.arrays import FloatArray
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import erfcx, log_ndtr, ndtri_exp
 
-from bsdr_models.arrays import FloatArray
+from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.compiled import njit
 
 # Without reassociation, which would cancel the rounding trick of `exp`. Infinities and NaN never

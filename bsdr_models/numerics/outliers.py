@@ -32,7 +32,7 @@ import numpy as np
 from scipy.linalg import eigh
 from scipy.stats import chi2, f
 
-from bsdr_models.arrays import FloatArray
+from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.row_space import Rows, squared_distance, weighted_mean
 
 # Relative size below which a direction of z is rounding error.

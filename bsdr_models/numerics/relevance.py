@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bsdr_models.arrays import FloatArray
+from bsdr_models.numerics.arrays import FloatArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

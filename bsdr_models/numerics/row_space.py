@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from bsdr_models.arrays import FloatArray
+from bsdr_models.numerics.arrays import FloatArray
 
 # Dense (N, D), or any of SciPy's sparse arrays and matrices, which share no annotated type.
 type Rows = Any

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bsdr_models.arrays import BoolArray, FloatArray, IntArray
+from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray
 from bsdr_models.numerics.row_space import Rows
 
 # A feature with a smaller standard deviation, relative to its mean, is constant.

@@ -14,8 +14,8 @@ from matplotlib.lines import Line2D
 from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
-from bsdr_models.arrays import BoolArray, FloatArray, IntArray
-from bsdr_models.dims import GRID_X, GRID_Y, LABEL
+from bsdr_models.inference.dims import GRID_X, GRID_Y, LABEL
+from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray
 from bsdr_models.plots._read import Classes, Target, Values
 from bsdr_models.plots._style import (
     GREY,

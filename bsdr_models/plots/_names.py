@@ -12,7 +12,7 @@ from matplotlib.path import Path
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
-from bsdr_models.arrays import FloatArray
+from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.plots._style import GREY, HALO, INK, figure_of
 
 TEXT_SIZE = 7.5

@@ -4,14 +4,14 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 
-from bsdr_models.arrays import FloatArray
-from bsdr_models.dims import COMPONENT, FEATURE, OBS
+from bsdr_models.inference.dims import COMPONENT, FEATURE, OBS
+from bsdr_models.inference.trees import read
+from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.relevance import ALIVE
 from bsdr_models.plots._layers import draw_points
 from bsdr_models.plots._names import Names
 from bsdr_models.plots._read import Target, caveats, read_target
 from bsdr_models.plots._style import INK, set_title, styled
-from bsdr_models.trees import read
 
 REACH = 0.8  # length of the longest arrow, as a fraction of the radius of the samples
 

@@ -6,7 +6,8 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 
-from bsdr_models.dims import OBS
+from bsdr_models.inference.dims import OBS
+from bsdr_models.inference.trees import read
 from bsdr_models.numerics.outliers import q_limit, t2_limit
 from bsdr_models.plots._layers import draw_points
 from bsdr_models.plots._names import Names
@@ -20,10 +21,9 @@ from bsdr_models.plots._style import (
     set_title,
     styled,
 )
-from bsdr_models.trees import read
 
 if TYPE_CHECKING:
-    from bsdr_models.comparison import Comparison
+    from bsdr_models.compare.comparison import Comparison
 
 # Probability of each limit of normal samples.
 PROB = 0.95
@@ -116,7 +116,7 @@ def plot_comparison(comparison: "Comparison", *, ax: Axes | None = None) -> Axes
 
     Parameters
     ----------
-    comparison : bsdr_models.comparison.Comparison
+    comparison : bsdr_models.compare.comparison.Comparison
         What :func:`bsdr_models.compare_models` returns.
     ax
         Axes to draw on; a new figure by default.

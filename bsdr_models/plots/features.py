@@ -10,8 +10,9 @@ import xarray as xr
 from matplotlib.axes import Axes
 from scipy.stats import norm
 
-from bsdr_models.arrays import FloatArray
-from bsdr_models.dims import CHAIN, COMPONENT, DRAW, FEATURE, LABEL
+from bsdr_models.inference.dims import CHAIN, COMPONENT, DRAW, FEATURE, LABEL
+from bsdr_models.inference.trees import read
+from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.association import FOUND, ROUNDING
 from bsdr_models.numerics.relevance import feature_relevance, rescale_to_median_size
 from bsdr_models.plots._read import APPROXIMATE, caveats
@@ -31,7 +32,6 @@ from bsdr_models.plots._style import (
     width_in_points,
     wrap,
 )
-from bsdr_models.trees import read
 
 # Probability of the longer interval.
 PROB = 0.9

@@ -13,12 +13,14 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from scipy.special import entr
 
-from bsdr_models.arrays import BoolArray, FloatArray, IntArray, TargetLike
-from bsdr_models.dims import COMPONENT, COMPONENT_AUX, LABEL, OBS
-from bsdr_models.groups import majority_share, name_groups
-from bsdr_models.latent_grid import VARIABLE, axis_limits, class_at, evaluate_on_grid
+from bsdr_models.data.groups import majority_share, name_groups
+from bsdr_models.data.validation import check_order
+from bsdr_models.estimators.plane import PredictionPlane
+from bsdr_models.inference.dims import COMPONENT, COMPONENT_AUX, LABEL, OBS
+from bsdr_models.inference.latent_grid import VARIABLE, axis_limits, class_at, evaluate_on_grid
+from bsdr_models.inference.trees import read
 from bsdr_models.metrics import HeldOutScore, log_losses
-from bsdr_models.plane import PredictionPlane
+from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray, TargetLike
 from bsdr_models.plots import _layers
 from bsdr_models.plots._layers import OPACITY, STEPS, SURE, Samples
 from bsdr_models.plots._names import Names
@@ -33,8 +35,6 @@ from bsdr_models.plots._style import (
     set_title,
     styled,
 )
-from bsdr_models.trees import read
-from bsdr_models.validation import check_order
 
 # Most classes whose probabilities latent coordinates show.
 MOST_LATENT = 3

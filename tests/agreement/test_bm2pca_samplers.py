@@ -9,11 +9,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bsdr_models.bm2pca.paper import gibbs
-from bsdr_models.bm2pca.paper.loss_augmentation import margins_of
-from bsdr_models.bm2pca.paper.model import declare
 from bsdr_models.bm2pca.priors import SAMPLING
 from bsdr_models.inference.sampling import Schedule, run_gibbs
+from bsdr_models.papers.bm2pca import gibbs
+from bsdr_models.papers.bm2pca.loss_augmentation import margins_of
+from bsdr_models.papers.bm2pca.model import declare
 
 N, D, R = 30, 4, 2
 C, EPSILON = 1.5, 0.2

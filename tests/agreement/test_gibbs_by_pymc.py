@@ -10,8 +10,7 @@ import pytest
 from sklearn.datasets import load_iris
 from sklearn.preprocessing import scale
 
-from bsdr_models import bm2pca, bsdr
-from bsdr_models.papers import bm2pca_gibbs, bm2pca_mean_field, bsdr_gibbs, bsdr_mean_field
+from bsdr_models import bm2pca, bsdr, papers
 
 PAGE = Path(__file__).parents[2] / "docs" / "how_to" / "pymc.md"
 SIZE = {"n_components": 2, "n_chains": 1}
@@ -20,13 +19,13 @@ N_TUNE, N_DRAWS = 3, 8
 
 def of_bsdr(X, y):
     priors = bsdr.Priors()
-    data = bsdr_mean_field.make_data(
+    data = papers.bsdr.mean_field.make_data(
         X, y, n_labels=3, target="multiclass", projection_prior="entrywise"
     )
-    return bsdr.build_paper_model(X, y, n_components=2, augmented=True), {
-        "start": lambda rng: bsdr_gibbs.init(data, priors, **SIZE, rng=rng),
-        "sweep": lambda state, rng: bsdr_gibbs.step(state, data, priors, rng=rng),
-        "values": lambda state: bsdr_gibbs.to_variables(state, "entrywise"),
+    return papers.bsdr.build_model(X, y, n_components=2, augmented=True), {
+        "start": lambda rng: papers.bsdr.gibbs.init(data, priors, **SIZE, rng=rng),
+        "sweep": lambda state, rng: papers.bsdr.gibbs.step(state, data, priors, rng=rng),
+        "values": lambda state: papers.bsdr.gibbs.to_variables(state, "entrywise"),
     }
 
 
@@ -34,12 +33,12 @@ def of_bm2pca(X, y):
     X, y = X[y > 0], y[y > 0] - 1
     priors = bm2pca.SAMPLING
     signs = 2.0 * y[:, None] - 1.0
-    margins = bm2pca_mean_field.make_data([X], signs, cost=1.0).margins
-    data = bm2pca_gibbs.Data(X=X, margins=margins)
-    return bm2pca.build_paper_model(X, y, n_components=2, priors=priors, C=1.0), {
-        "start": lambda rng: bm2pca_gibbs.init(data, priors, **SIZE, rng=rng),
-        "sweep": lambda state, rng: bm2pca_gibbs.step(state, data, priors, rng=rng),
-        "values": bm2pca_gibbs.to_variables,
+    margins = papers.bm2pca.mean_field.make_data([X], signs, cost=1.0).margins
+    data = papers.bm2pca.gibbs.Data(X=X, margins=margins)
+    return papers.bm2pca.build_model(X, y, n_components=2, priors=priors, C=1.0), {
+        "start": lambda rng: papers.bm2pca.gibbs.init(data, priors, **SIZE, rng=rng),
+        "sweep": lambda state, rng: papers.bm2pca.gibbs.step(state, data, priors, rng=rng),
+        "values": papers.bm2pca.gibbs.to_variables,
     }
 
 

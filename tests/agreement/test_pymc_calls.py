@@ -21,6 +21,7 @@ from bsdr_models import (
     bm2pca,
     bsdr,
     dgplvm,
+    papers,
 )
 from bsdr_models.bm2pca import HingeLoss
 from bsdr_models.bsdr import probit_choice
@@ -323,11 +324,11 @@ def test_draws_by_pymc_hold_every_free_variable(kind, short_pymc):
 
 DECLARED = {
     "bsdr": lambda X, y: bsdr.build_model(X, y),
-    "paper-bsdr": lambda X, y: bsdr.build_paper_model(X, y, n_components=1),
-    "paper-bm2pca": lambda X, y: bm2pca.build_paper_model(X, y, n_components=1, C=1.0),
+    "paper-bsdr": lambda X, y: papers.bsdr.build_model(X, y, n_components=1),
+    "paper-bm2pca": lambda X, y: papers.bm2pca.build_model(X, y, n_components=1, C=1.0),
     "bm2pca": lambda X, y: bm2pca.build_model(X, y, n_components=1),
     "dgplvm": lambda X, y: dgplvm.build_model(X, y, n_components=1),
-    "paper-dgplvm": lambda X, y: dgplvm.build_paper_model(X, y, n_components=1, weight=10.0),
+    "paper-dgplvm": lambda X, y: papers.dgplvm.build_model(X, y, n_components=1, weight=10.0),
 }
 
 

@@ -14,7 +14,7 @@ from pytensor.compile.mode import Mode
 from sklearn.datasets import load_iris
 from sklearn.preprocessing import scale
 
-from bsdr_models import bm2pca, bsdr, dgplvm
+from bsdr_models import bm2pca, bsdr, dgplvm, papers
 from bsdr_models.parts import multinomial_probit
 
 QUIET = {"progressbar": False, "random_seed": 0}
@@ -41,19 +41,19 @@ PAPER_BM2PCA = {"n_components": 1, "C": 1.0}
 MODELS = {
     "bsdr": declaring(bsdr.build_model),
     "bsdr regression": declaring(bsdr.build_model, X[:, :2], target="regression"),
-    "paper bsdr": declaring(bsdr.build_paper_model, **ONE),
-    "paper bsdr binary": declaring(bsdr.build_paper_model, TWO, target="binary", **ONE),
-    "augmented bsdr": declaring(bsdr.build_paper_model, augmented=True, **ONE),
+    "paper bsdr": declaring(papers.bsdr.build_model, **ONE),
+    "paper bsdr binary": declaring(papers.bsdr.build_model, TWO, target="binary", **ONE),
+    "augmented bsdr": declaring(papers.bsdr.build_model, augmented=True, **ONE),
     "bm2pca": declaring(bm2pca.build_model, n_components=2),
     "bm2pca unlabeled": declaring(bm2pca.build_model, unlabeled=2),
-    "paper bm2pca": declaring(bm2pca.build_paper_model, **PAPER_BM2PCA),
+    "paper bm2pca": declaring(papers.bm2pca.build_model, **PAPER_BM2PCA),
     "paper bm2pca regression": declaring(
-        bm2pca.build_paper_model, X[:, 0], target="regression", **PAPER_BM2PCA
+        papers.bm2pca.build_model, X[:, 0], target="regression", **PAPER_BM2PCA
     ),
-    "augmented bm2pca": declaring(bm2pca.build_paper_model, augmented=True, **PAPER_BM2PCA),
+    "augmented bm2pca": declaring(papers.bm2pca.build_model, augmented=True, **PAPER_BM2PCA),
     "dgplvm dynamics": declaring(dgplvm.build_model, sequence=Y, **ONE),
     "paper dgplvm": declaring(
-        dgplvm.build_paper_model,
+        papers.dgplvm.build_model,
         sequence=Y,
         classifier=True,
         X_new=X[:3],

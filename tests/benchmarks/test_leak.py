@@ -85,7 +85,9 @@ def test_labels_of_training_rows_are_all_there_is_to_learn_from(method):
 def test_a_fit_is_the_same_whatever_the_test_rows_are(method, monkeypatch):
     """Settings and predictions of training rows, bit by bit: then nothing of them is known."""
     few = {"draws": 20, "tune": 20}
-    monkeypatch.setattr("bsdr_models.base.Schedule", lambda **given: Schedule(**given | few))
+    monkeypatch.setattr(
+        "bsdr_models.estimators.base.Schedule", lambda **given: Schedule(**given | few)
+    )
     split = make_split()
     other = replace(split, X_test=10.0 - 3.0 * split.X_test, y_test=np.roll(split.y_test[::-1], 1))
     ours, theirs = fit(method, split), fit(method, other)

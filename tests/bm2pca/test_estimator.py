@@ -17,9 +17,9 @@ from sklearn.preprocessing import StandardScaler
 
 from bsdr_models import BM2PCAClassifier, BM2PCAPriors, HingeLoss
 from bsdr_models.bm2pca.problem import signs_of
+from bsdr_models.data.targets import read_classes
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.papers import PaperBM2PCAClassifier
-from bsdr_models.targets import read_classes
 
 FORMS = ("default", "default_one_vs_rest", "paper", "paper_one_vs_rest")
 SLOW = pytest.mark.slow

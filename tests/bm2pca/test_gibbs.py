@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bsdr_models.bm2pca.paper import gibbs, soft_margin_draws
+from bsdr_models.papers.bm2pca import gibbs, soft_margin_draws
 
 CASES = ("binary", "shared", "regression", "regression shared")
 

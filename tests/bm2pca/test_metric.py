@@ -11,8 +11,8 @@ from bsdr_models import BM2PCAClassifier, HingeLoss
 from bsdr_models.bm2pca import engines, posterior, sparse_metric, subspace
 from bsdr_models.bm2pca.engines import OF_FOLD, Settings, Task
 from bsdr_models.bm2pca.sparse_metric import SparseMetric, is_large
-from bsdr_models.metric_weights import MetricWeights
-from bsdr_models.training import Training
+from bsdr_models.data.training import Training
+from bsdr_models.learned_metric.weights import MetricWeights
 
 N, D, K = 60, 12, 3
 FIXED = HingeLoss(C=1.0, calibrate=False)

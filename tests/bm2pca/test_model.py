@@ -15,18 +15,20 @@ from sklearn.preprocessing import StandardScaler
 
 from bsdr_models import BM2PCAClassifier
 from bsdr_models.bm2pca import HingeLoss, build_model, subspace
-from bsdr_models.bm2pca.paper import model as paper_model
-from bsdr_models.bm2pca.paper.model import (
-    TINY,
-    _draw_target,
-    build_paper_model,
-    log_expected_factor,
-    margin_factor,
-)
-from bsdr_models.bm2pca.paper.soft_margin_draws import log_masses
 from bsdr_models.bm2pca.priors import PAPER, SAMPLING
 from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.inference.engines import sample_nuts
+from bsdr_models.papers.bm2pca import model as paper_model
+from bsdr_models.papers.bm2pca.model import (
+    TINY,
+    _draw_target,
+    log_expected_factor,
+    margin_factor,
+)
+from bsdr_models.papers.bm2pca.model import (
+    build_model as build_paper_model,
+)
+from bsdr_models.papers.bm2pca.soft_margin_draws import log_masses
 
 N, D, R = 6, 5, 2
 COST, EPSILON = 1.7, 0.4

@@ -12,13 +12,13 @@ from sklearn.metrics import log_loss
 from bsdr_models import BM2PCAClassifier, HingeLoss
 from bsdr_models.bm2pca import engines as default_engines
 from bsdr_models.bm2pca.engines import LOG_T, OF_FOLD, Settings, Task
-from bsdr_models.bm2pca.paper import engines, select
-from bsdr_models.bm2pca.paper.select import choose_best, cross_validate
 from bsdr_models.bm2pca.posterior import LAPSE, link_of
 from bsdr_models.bm2pca.problem import Problem
-from bsdr_models.calibration import POWER, Calibration, judge
-from bsdr_models.metric_weights import SHARPNESS, MetricWeights
-from bsdr_models.training import Training
+from bsdr_models.data.training import Training
+from bsdr_models.estimators.calibration import POWER, Calibration, judge
+from bsdr_models.learned_metric.weights import SHARPNESS, MetricWeights
+from bsdr_models.papers.bm2pca import engines, select
+from bsdr_models.papers.bm2pca.select import choose_best, cross_validate
 
 
 def make_training(X, y, n_classes, metric=None):

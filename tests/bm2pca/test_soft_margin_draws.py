@@ -9,8 +9,8 @@ import pytest
 from scipy import special, stats
 from scipy.special import logsumexp
 
-from bsdr_models.bm2pca.paper import soft_margin_draws
-from bsdr_models.bm2pca.paper.soft_margin_draws import draw_scores, draw_slices, log_masses
+from bsdr_models.papers.bm2pca import soft_margin_draws
+from bsdr_models.papers.bm2pca.soft_margin_draws import draw_scores, draw_slices, log_masses
 
 N = 6
 SHAPE, RATE = 3.0, 2.0

@@ -14,7 +14,7 @@ from bsdr_models.bm2pca.transduction import (
     row_coordinates,
     shrunk_scatter,
 )
-from bsdr_models.metric import ClassBasis, Metric, named_weights
+from bsdr_models.learned_metric.metric import ClassBasis, Metric, named_weights
 
 # N, d, K
 SHAPES = {"tall": (14, 3, 3), "wide": (9, 12, 2), "many classes": (20, 6, 5)}

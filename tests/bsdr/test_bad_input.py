@@ -5,8 +5,8 @@ import pytest
 from scipy import sparse
 
 from bsdr_models import BSDRClassifier, BSDRRegressor, Sampling
-from bsdr_models.bsdr.paper import gibbs
 from bsdr_models.papers import PaperBSDRClassifier
+from bsdr_models.papers.bsdr import gibbs
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:mean field stopped after max_iter=(15|30)"),

@@ -12,17 +12,17 @@ from scipy.special import ndtr
 from sklearn.datasets import load_iris
 
 from bsdr_models import BSDRClassifier, BSDRRegressor, HierarchicalPriors, Priors, calibration
-from bsdr_models import training as training_module
 from bsdr_models.bsdr import Kernel, hmc, probit_choice, select
 from bsdr_models.bsdr import engines as fits
 from bsdr_models.bsdr import posterior as draws_module
 from bsdr_models.bsdr.feature_map import MapLearner
 from bsdr_models.bsdr.posterior import Coordinates, link_of, temper
 from bsdr_models.bsdr.problem import Problem
+from bsdr_models.data import training as training_module
+from bsdr_models.data.training import Training
+from bsdr_models.data.validation import R_HAT_LIMIT
 from bsdr_models.metrics import MIN_GAIN, N_STANDARD_ERRORS
 from bsdr_models.papers import PaperBSDRClassifier
-from bsdr_models.training import Training
-from bsdr_models.validation import R_HAT_LIMIT
 
 N, D, K = 36, 4, 3
 TARGETS = ("multiclass", "multilabel", "regression")

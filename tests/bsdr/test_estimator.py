@@ -21,8 +21,8 @@ from bsdr_models import BSDRClassifier, BSDROptimization, BSDRRegressor, Priors,
 from bsdr_models.bsdr import trajectory
 from bsdr_models.bsdr.priors import SAMPLING
 from bsdr_models.bsdr.problem import Problem
+from bsdr_models.data.validation import R_HAT_LIMIT
 from bsdr_models.papers import PaperBSDRClassifier, PaperBSDRRegressor
-from bsdr_models.validation import R_HAT_LIMIT
 
 quick = pytest.mark.filterwarnings("ignore:mean field stopped after max_iter")
 short_chains = pytest.mark.filterwarnings("ignore:R-hat of the identified quantities")

@@ -6,8 +6,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from bsdr_models.bsdr import build_paper_model
-from bsdr_models.bsdr.paper import gibbs
+from bsdr_models.papers.bsdr import build_model as build_paper_model
+from bsdr_models.papers.bsdr import gibbs
 
 KINDS = ("entrywise", "columnwise", "rowwise")
 TARGETS = ("multiclass", "multilabel", "regression")

@@ -10,12 +10,12 @@ from scipy.special import logsumexp, ndtr
 from sklearn.exceptions import ConvergenceWarning
 
 from bsdr_models import BSDRClassifier
-from bsdr_models.bsdr import laplace
 from bsdr_models.bsdr.feature_map import learn_map
-from bsdr_models.bsdr.laplace import Response, fit_laplace
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import Problem, make_contrasts
-from bsdr_models.inference.chunks import Chunks, InMemory
+from bsdr_models.large import laplace
+from bsdr_models.large.chunks import Chunks, InMemory
+from bsdr_models.large.laplace import Response, fit_laplace
 from bsdr_models.numerics.scaling import Scaler
 
 # All differ, and none is neutral.

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bsdr_models.bsdr.paper import mean_field as mf
 from bsdr_models.numerics.design import DenseDesign
 from bsdr_models.numerics.factors import LOG_2PI, Gamma
+from bsdr_models.papers.bsdr import mean_field as mf
 
 
 @dataclass(frozen=True, kw_only=True)

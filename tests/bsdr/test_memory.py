@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 
 from bsdr_models import BSDROptimization
-from bsdr_models.bsdr import laplace
-from bsdr_models.bsdr.laplace import Response
-from bsdr_models.bsdr.paper import mean_field as mf
-from bsdr_models.bsdr.paper.mean_field import make_data
 from bsdr_models.bsdr.posterior import Coordinates
 from bsdr_models.bsdr.priors import HierarchicalPriors, Priors
 from bsdr_models.bsdr.problem import Problem, make_contrasts
-from bsdr_models.dask_arrays import fit_scaler_of_chunks
+from bsdr_models.large import laplace
+from bsdr_models.large.dask_arrays import fit_scaler_of_chunks
+from bsdr_models.large.laplace import Response
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.papers import PaperBSDRClassifier
+from bsdr_models.papers.bsdr import mean_field as mf
+from bsdr_models.papers.bsdr.mean_field import make_data
 
 FLOAT = 8
 

@@ -7,11 +7,11 @@ import pytest
 from scipy.special import log_ndtr, logsumexp, ndtr
 from scipy.stats import multivariate_normal
 
-from bsdr_models.bsdr.paper import posterior as posterior_module
-from bsdr_models.bsdr.paper.engines import fit_mean_field
-from bsdr_models.bsdr.paper.mean_field import make_data, update_projection
-from bsdr_models.bsdr.paper.posterior import DrawPosterior, MeanFieldPosterior
 from bsdr_models.bsdr.priors import Priors
+from bsdr_models.papers.bsdr import posterior as posterior_module
+from bsdr_models.papers.bsdr.engines import fit_mean_field
+from bsdr_models.papers.bsdr.mean_field import make_data, update_projection
+from bsdr_models.papers.bsdr.posterior import DrawPosterior, MeanFieldPosterior
 
 TARGETS = ("multiclass", "multilabel", "regression")
 # Largest error of a probability that predictions may have.

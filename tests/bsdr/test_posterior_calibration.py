@@ -14,7 +14,7 @@ from bsdr_models.bsdr import hmc, path_sampling
 from bsdr_models.bsdr.conjugate import fit_conjugate
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import Problem, label_log_likelihood
-from bsdr_models.metric import NAMES, ClassBasis, Metric
+from bsdr_models.learned_metric.metric import NAMES, ClassBasis, Metric
 
 PRIORS = HierarchicalPriors()
 K = 3

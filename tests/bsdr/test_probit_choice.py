@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 
 from bsdr_models.bsdr import probit_choice
 from bsdr_models.bsdr.probit_choice import log_likelihood, probabilities
-from bsdr_models.numerics import orthant
+from bsdr_models.papers import orthant
 
 LAPSE = 0.003
 # Largest absolute errors as the documentation states them: of p, of p times the slope of its

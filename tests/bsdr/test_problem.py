@@ -11,8 +11,8 @@ from bsdr_models.bsdr.feature_map import FeatureMap
 from bsdr_models.bsdr.model import declare_hierarchical
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import Problem, label_log_likelihood, regression_log_likelihood
-from bsdr_models.metric import NAMES, ClassBasis, Metric
-from bsdr_models.numerics import orthant
+from bsdr_models.learned_metric.metric import NAMES, ClassBasis, Metric
+from bsdr_models.papers import orthant
 
 # All differ, and none is neutral.
 PRIORS = HierarchicalPriors(

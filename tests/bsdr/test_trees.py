@@ -21,12 +21,12 @@ from bsdr_models import (
     load,
     plots,
 )
-from bsdr_models.bsdr import build_paper_model
-from bsdr_models.bsdr.paper.trees import align_components
 from bsdr_models.bsdr.priors import PAPER, SAMPLING
 from bsdr_models.bsdr.problem import label_log_likelihood, regression_log_likelihood
 from bsdr_models.inference import datatree
 from bsdr_models.papers import PaperBSDRClassifier, PaperBSDRRegressor
+from bsdr_models.papers.bsdr import build_model as build_paper_model
+from bsdr_models.papers.bsdr.trees import align_components
 
 N, D, R, K = 40, 5, 2, 3
 FEATURES = [f"gene_{i}" for i in range(D)]

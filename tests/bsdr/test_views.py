@@ -16,8 +16,8 @@ from bsdr_models import BSDRClassifier, BSDRRegressor, Sampling, plots
 from bsdr_models.bsdr import HierarchicalPriors, Kernel, build_model, feature_map
 from bsdr_models.bsdr.posterior import Parameters
 from bsdr_models.bsdr.problem import Problem
-from bsdr_models.training import Training
-from bsdr_models.validation import read_views
+from bsdr_models.data.training import Training
+from bsdr_models.data.validation import read_views
 
 QUICK = Sampling(draws=64, chains=1)
 VIEWS = {"first": list(range(6)), "second": list(range(6, 13))}

@@ -18,8 +18,9 @@ from bsdr_models import (
     Sampling,
 )
 from bsdr_models.bm2pca import subspace
-from bsdr_models.bsdr import engines, hmc, laplace
+from bsdr_models.bsdr import engines, hmc
 from bsdr_models.dgplvm import map_search, probit
+from bsdr_models.large import laplace
 from bsdr_models.papers import PaperDGPLVMClassifier
 
 MARGIN = BM2PCAClassifier(loss=HingeLoss(C=1.0, calibrate=False))

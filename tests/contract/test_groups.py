@@ -26,8 +26,8 @@ from bsdr_models import (
     compare_models,
     cross_validated_map,
 )
+from bsdr_models.data.replicates import warn_of_replicates
 from bsdr_models.papers import PaperBM2PCAClassifier, PaperBSDRClassifier, PaperDGPLVMClassifier
-from bsdr_models.replicates import warn_of_replicates
 
 pytestmark = [
     pytest.mark.usefixtures("short_runs"),

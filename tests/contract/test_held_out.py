@@ -50,7 +50,7 @@ def scored(model, y):
 @pytest.mark.parametrize("name", MODELS)
 def test_held_out_probabilities_of_one_division_are_those_of_the_score(name, few, monkeypatch):
     X, y, *_ = few
-    monkeypatch.setattr("bsdr_models.training.MOST_DIVISIONS", 1)
+    monkeypatch.setattr("bsdr_models.data.training.MOST_DIVISIONS", 1)
     model = clone(MODELS[name]).fit(X, y)
     assert scored(model, y) == pytest.approx(model.held_out_score_)
 

@@ -11,7 +11,7 @@ from sklearn.naive_bayes import GaussianNB
 from threadpoolctl import threadpool_info
 
 from bsdr_models import StackedClassifier, SupervisedWhitening, compare_models
-from bsdr_models.process_state import one_thread
+from bsdr_models.numerics.process_state import one_thread
 
 pytestmark = pytest.mark.usefixtures("short_runs")
 

@@ -23,6 +23,7 @@ from bsdr_models import (
     cross_validated_map,
     dgplvm,
     load,
+    papers,
     plots,
 )
 from bsdr_models.papers import PaperBSDRClassifier
@@ -154,13 +155,15 @@ THREE_NAMED = {
     "compare_models": lambda X, y, other: compare_models(X, y, groups=other),
     "from_posterior": lambda X, y, other: PaperBSDRClassifier.from_posterior(TREE, X, other),
     "bsdr.build_model": lambda X, y, other: bsdr.build_model(X, other),
-    "bsdr.build_paper_model": lambda X, y, other: bsdr.build_paper_model(X, other, n_components=1),
+    "papers.bsdr.build_model": lambda X, y, other: papers.bsdr.build_model(
+        X, other, n_components=1
+    ),
     "bm2pca.build_model": lambda X, y, other: bm2pca.build_model(X, other, n_components=1),
-    "bm2pca.build_paper_model": lambda X, y, other: bm2pca.build_paper_model(
+    "papers.bm2pca.build_model": lambda X, y, other: papers.bm2pca.build_model(
         X, other, n_components=1
     ),
     "dgplvm.build_model": lambda X, y, other: dgplvm.build_model(X, other, n_components=1),
-    "dgplvm.build_paper_model": lambda X, y, other: dgplvm.build_paper_model(
+    "papers.dgplvm.build_model": lambda X, y, other: papers.dgplvm.build_model(
         X, other, n_components=1
     ),
 }

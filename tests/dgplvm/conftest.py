@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_wine
 
-from bsdr_models.training import Training
+from bsdr_models.data.training import Training
 
 
 def make_problem(n_samples=18, n_features=5, n_labels=3, *, seed=0, distance=2.0):

@@ -6,7 +6,7 @@ from scipy.optimize import minimize
 from scipy.stats import norm
 
 from bsdr_models.dgplvm.decoder import Decoder
-from bsdr_models.dgplvm.paper.likelihood_embedder import LikelihoodEmbedder
+from bsdr_models.papers.dgplvm.likelihood_embedder import LikelihoodEmbedder
 
 PAPER = {"signal_variance": 0.6, "lengthscale": 0.9, "noise_variance": 0.2, "bias": 0.3}
 PAPER["integrate_mean"] = False

@@ -24,7 +24,7 @@ from bsdr_models.dgplvm.left_out import (
     whitened_indicators,
 )
 from bsdr_models.dgplvm.settings import NOISES, WIDTHS, Mapping
-from bsdr_models.metric import ClassBasis, Metric
+from bsdr_models.learned_metric.metric import ClassBasis, Metric
 
 OMEGA = 0.3
 SETTINGS = {"width": 2.0, "noise": 0.05, "mean_variance": OMEGA}

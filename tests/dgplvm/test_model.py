@@ -19,14 +19,15 @@ from bsdr_models.dgplvm import criteria, engines, sampling
 from bsdr_models.dgplvm.dynamics import DYNAMICS_PRIORS
 from bsdr_models.dgplvm.map_search import fit_map, make_objective
 from bsdr_models.dgplvm.model import DYNAMICS, build_model, class_separation
-from bsdr_models.dgplvm.paper.likelihood_embedder import LikelihoodEmbedder
-from bsdr_models.dgplvm.paper.map import KernelMapping, fit_paper
-from bsdr_models.dgplvm.paper.model import RAW_SCALE, build_paper_model, declare
 from bsdr_models.dgplvm.priors import MAP_DOF, MAP_MEAN_VARIANCE, LogNormal, Priors
 from bsdr_models.dgplvm.problem import Problem
 from bsdr_models.dgplvm.settings import Mapping, Optimization
 from bsdr_models.inference.sampling import Schedule
 from bsdr_models.papers import PaperDGPLVMClassifier
+from bsdr_models.papers.dgplvm.likelihood_embedder import LikelihoodEmbedder
+from bsdr_models.papers.dgplvm.map import KernelMapping, fit_paper
+from bsdr_models.papers.dgplvm.model import RAW_SCALE, declare
+from bsdr_models.papers.dgplvm.model import build_model as build_paper_model
 
 FAST = {"mode": "FAST_COMPILE"}
 PRIORS = Priors(

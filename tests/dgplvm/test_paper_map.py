@@ -13,16 +13,16 @@ from bsdr_models.dgplvm.back_constraint import median_distance
 from bsdr_models.dgplvm.criteria import make_criterion
 from bsdr_models.dgplvm.dynamics import DYNAMICS_PRIORS, Dynamics
 from bsdr_models.dgplvm.likelihood import FeatureGram
-from bsdr_models.dgplvm.paper.map import (
+from bsdr_models.dgplvm.priors import Priors
+from bsdr_models.dgplvm.problem import Problem
+from bsdr_models.dgplvm.settings import Optimization
+from bsdr_models.papers.dgplvm.map import (
     KernelMapping,
     PaperObjective,
     collapse,
     fit_paper,
     theta_priors,
 )
-from bsdr_models.dgplvm.priors import Priors
-from bsdr_models.dgplvm.problem import Problem
-from bsdr_models.dgplvm.settings import Optimization
 
 # Unsorted, class 1 empty, class 3 with one sample, one unlabelled sample.
 LABELS = np.array([2, 0, 0, -1, 2, 3, 0, 2, 2, 0, 4, 4])

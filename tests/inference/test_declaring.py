@@ -9,7 +9,7 @@ from scipy import stats
 from sklearn.datasets import load_iris
 from sklearn.preprocessing import scale
 
-from bsdr_models import BM2PCAPriors, bm2pca, bsdr, dgplvm
+from bsdr_models import BM2PCAPriors, bm2pca, bsdr, dgplvm, papers
 
 FAST = {"mode": "FAST_COMPILE"}
 X, Y = load_iris(return_X_y=True)
@@ -21,13 +21,13 @@ CASES = [
     (bsdr.build_model, {}, "projection_offset", LAPLACE),
     (bsdr.build_model, {"kernel": "rbf"}, "basis_offset", LAPLACE),
     (bsdr.build_model, {"target": "regression"}, "noise_scale", GAMMA),
-    (bsdr.build_paper_model, {"n_components": 1}, "weights", LAPLACE),
-    (bsdr.build_paper_model, {"n_components": 1, "augmented": True}, "projection", LAPLACE),
+    (papers.bsdr.build_model, {"n_components": 1}, "weights", LAPLACE),
+    (papers.bsdr.build_model, {"n_components": 1, "augmented": True}, "projection", LAPLACE),
     (bm2pca.build_model, {}, "weights", LAPLACE),
-    (bm2pca.build_paper_model, {"n_components": 1}, "loadings", LAPLACE),
-    (bm2pca.build_paper_model, {"n_components": 1, "augmented": True}, "latent", LAPLACE),
+    (papers.bm2pca.build_model, {"n_components": 1}, "loadings", LAPLACE),
+    (papers.bm2pca.build_model, {"n_components": 1, "augmented": True}, "latent", LAPLACE),
     (dgplvm.build_model, {"n_components": 1}, "lengthscale", GAMMA),
-    (dgplvm.build_paper_model, {"n_components": 1, "weight": 10.0}, "theta", GAMMA),
+    (papers.dgplvm.build_model, {"n_components": 1, "weight": 10.0}, "theta", GAMMA),
 ]
 
 
@@ -62,7 +62,7 @@ class Prior:
 
 def test_a_prior_of_pymc_extras_is_one():
     prior = Prior(("component", "outcome"))
-    model = bsdr.build_paper_model(X, Y, n_components=1, priors={"weights": prior})
+    model = papers.bsdr.build_model(X, Y, n_components=1, priors={"weights": prior})
     assert model.named_vars_to_dims["weights"] == ("component", "outcome")
 
 
@@ -79,7 +79,7 @@ def test_some_numbers_by_name_are_those_of_the_dataclass():
     numbers = bsdr.Priors(weight_rate=0.5, latent_scale=2.0)
     densities = []
     for priors in (numbers, {"weight_rate": 0.5, "latent_scale": 2.0}, None):
-        model = bsdr.build_paper_model(X, Y, n_components=1, priors=priors)
+        model = papers.bsdr.build_model(X, Y, n_components=1, priors=priors)
         point = {name: value + 0.5 for name, value in model.initial_point().items()}
         densities.append(float(model.compile_logp(**FAST)(point)))
     assert densities[0] == densities[1] != densities[2]
@@ -98,13 +98,17 @@ def test_some_numbers_by_name_are_those_of_the_dataclass():
             {"bias_contrasts": Prior()},
             "must have the dims",
         ),
-        (bsdr.build_paper_model, {"weight_precision": GAMMA}, "integrated out"),
-        (bsdr.build_paper_model, {"latent": LAPLACE}, "normal given the features"),
-        (bm2pca.build_paper_model, {"latent_offset": LAPLACE}, "integrated out"),
+        (papers.bsdr.build_model, {"weight_precision": GAMMA}, "integrated out"),
+        (papers.bsdr.build_model, {"latent": LAPLACE}, "normal given the features"),
+        (papers.bm2pca.build_model, {"latent_offset": LAPLACE}, "integrated out"),
         (bm2pca.build_model, {"cost": 3.0}, "no number of"),
         (bm2pca.build_model, BM2PCAPriors(), "must be a dict"),
         (dgplvm.build_model, {"latent_raw": LAPLACE}, "initial value comes from the labels"),
-        (dgplvm.build_paper_model, {"latent_raw": LAPLACE}, "initial value comes from the labels"),
+        (
+            papers.dgplvm.build_model,
+            {"latent_raw": LAPLACE},
+            "initial value comes from the labels",
+        ),
     ],
 )
 def test_other_priors_are_refused_by_name(build, priors, message):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bsdr_models.inference.parallel import n_workers, run_in_threads, run_tasks, threads
-from bsdr_models.process_state import recorded_warnings
+from bsdr_models.numerics.process_state import recorded_warnings
 
 
 def draw(stream):

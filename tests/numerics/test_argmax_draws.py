@@ -6,7 +6,7 @@ from scipy import stats
 from scipy.integrate import cumulative_trapezoid
 from scipy.special import log_ndtr
 
-from bsdr_models.numerics import orthant
+from bsdr_models.papers import orthant
 
 SIZE = 20_000
 

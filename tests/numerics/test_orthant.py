@@ -9,7 +9,8 @@ from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_allclose
 from scipy.special import erfcx, log_ndtr, logsumexp
 
-from bsdr_models.numerics import normal_tail, orthant
+from bsdr_models.numerics import normal_tail
+from bsdr_models.papers import orthant
 
 
 def precise_moments(eta, y):

@@ -22,8 +22,8 @@ from bsdr_models import (
     PredictionPlane,
     Sampling,
 )
-from bsdr_models.groups import name_groups
-from bsdr_models.latent_grid import axis_limits, class_frequency, evaluate_on_grid
+from bsdr_models.data.groups import name_groups
+from bsdr_models.inference.latent_grid import axis_limits, class_frequency, evaluate_on_grid
 from bsdr_models.plots import _layers, map_table, plot_map
 from bsdr_models.plots._layers import OPACITY, tint
 from bsdr_models.plots._read import Classes

@@ -1,0 +1,490 @@
+"""Comparison of classifiers by cross-validation: which to take, and whether any is of use."""
+
+import textwrap
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pandas as pd
+from sklearn.base import BaseEstimator, clone
+from sklearn.dummy import DummyClassifier
+from sklearn.frozen import FrozenEstimator
+
+from bsdr_models.bm2pca.estimator import BM2PCAClassifier
+from bsdr_models.bsdr.estimator import BSDRClassifier
+from bsdr_models.compare.baselines import (
+    COMPONENTS,
+    N_INNER_FOLDS,
+    logistic_regression,
+    pls_da,
+    shrinkage_lda,
+)
+from bsdr_models.compare.cross_validation import Splits, read_classes, read_folds
+from bsdr_models.compare.members import Fold, check_models, predict_fold
+from bsdr_models.compare.stacking import StackedClassifier
+from bsdr_models.data.groups import read_groups
+from bsdr_models.data.replicates import warn_of_replicates
+from bsdr_models.data.training import shared_training
+from bsdr_models.data.validation import check_samples, encode_labels, validate_samples
+from bsdr_models.dgplvm.estimator import DGPLVMClassifier
+from bsdr_models.inference.parallel import Outcome, run_tasks
+from bsdr_models.metrics import (
+    Estimate,
+    error_of_folds,
+    expected_calibration_error,
+    log_losses,
+    mean_of_samples,
+)
+from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, TargetLike
+from bsdr_models.numerics.process_state import one_thread, recorded_warnings
+from bsdr_models.numerics.rng import RandomState, as_generator
+from bsdr_models.numerics.scaling import Scaler
+from bsdr_models.options import N_JOBS, Sampling, check_parameters
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+BASE_RATE = "none"
+# Probability of the intervals.
+PROB = 0.9
+# Difference of log loss, in nats, below which two models tie.
+TIE = 0.01
+STACK = "stack"
+# Draws of each chain of BSDR in a fold. Effective sample sizes of predictions are then 80 to 250,
+# which change a log loss by less than another seed does.
+SAMPLING = Sampling(draws=200)
+NOT_MIXED = "the chains have not mixed"  # what so few draws may seem to show
+# Folds after which a model that is clearly behind has no more fits.
+RACE_FOLDS = 2
+# Fewest samples, or groups, that these must hold out: intervals of fewer are too narrow.
+RACE_SAMPLES = 20
+# Probability of the interval that must lie above `TIE`.
+RACE_PROB = 0.99
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Scores of classifiers on held-out samples.
+
+    Attributes
+    ----------
+    table : pandas.DataFrame
+        A line for each model, the lowest log loss first: ``accuracy``; ``log_loss`` in nats per
+        sample; ``calibration_error``, the expected one; ``seconds`` of a fit, the median over the
+        folds; ``difference`` of log loss from the lowest, with the ends ``low`` and ``high`` of its
+        interval; ``note``, the first error or warning of its fits. NaN if a fit failed. At the end
+        are models that were dropped after two folds, with the scores of these; their difference is
+        that on the same samples.
+    recommended : str
+        Name of the recommended model, "none" if none is better than the class frequencies by 0.01
+        nats.
+    recommendation : str
+        The recommendation in a sentence, and whether the model is clearly better than none.
+    models : dict of str to classifier
+        The models compared, not fitted: ``found.models[found.recommended].fit(X, y)``.
+    prob : float
+        Probability of the intervals.
+
+    See Also
+    --------
+    compare_models : returns such an object.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from bsdr_models import compare_models
+    >>> X, y = load_iris(return_X_y=True)
+    >>> found = compare_models(X[::3], y[::3], cv=2, random_state=0, progressbar=False)
+    >>> found.recommended in found.models
+    True
+    """
+
+    table: pd.DataFrame
+    recommended: str
+    recommendation: str
+    models: Mapping[str, BaseEstimator]
+    prob: float = PROB
+
+    def plot(self, *, ax: "Axes | None" = None) -> "Axes":
+        """Plot the table, see :func:`bsdr_models.plots.plot_comparison`."""
+        from bsdr_models import plots
+
+        return plots.plot_comparison(self, ax=ax)
+
+    def __repr__(self) -> str:
+        shown = self.table.drop(columns="note").to_string(float_format="{:.3f}".format, na_rep="-")
+        notes = [f"{name}: {note}" for name, note in self.table["note"].items() if note]
+        lines = [textwrap.fill(note, 100) for note in (*notes, self.recommendation)]
+        return "\n".join([shown, *lines])
+
+
+def compare_models(
+    X: SamplesLike,
+    y: TargetLike,
+    *,
+    models: Mapping[str, BaseEstimator] | None = None,
+    cv: Splits = 5,
+    groups: TargetLike | None = None,
+    n_jobs: int | None = None,
+    random_state: RandomState = None,
+    progressbar: bool = True,
+) -> Comparison:
+    """Compare the classifiers of this package and common ones by cross-validation.
+
+    The models, from the simplest, are "none", the class frequencies of the training samples;
+    "shrinkage LDA"; "logistic regression"; "PLS-DA", logistic regression on PLS scores;
+    "BM2PCA", "BSDR" and "D-GPLVM" with their defaults; and "stack", these three as one
+    (:class:`StackedClassifier`). Features are standardised. Within each training set penalties, and
+    the number of PLS scores, are chosen by the log loss of an inner cross-validation.
+
+    The stack is recommended, unless the interval of its difference from the lowest log loss lies
+    above zero: the lowest of many log losses on few samples is often luck, and the stack was better
+    on new samples. Then the model of the lowest log loss is recommended. A simpler model than that
+    of the lowest log loss is recommended if the interval of its difference lies below 0.01 nats. If
+    no model is better than the class frequencies by 0.01 nats, "none" is recommended.
+    ``recommendation`` says so if the interval of the gain over the class frequencies includes zero.
+
+    To save time, a model is dropped if its log loss in the first two folds is clearly above the
+    lowest, by more than 0.01 nats at the lower end of a 99 % interval, unless it is a member of a
+    stack that is not dropped. In the folds BSDR has 200 draws of each chain.
+
+    Parameters
+    ----------
+    X : array-like or data frame of shape (n_samples, n_features)
+        Features of all samples.
+    y : array-like of shape (n_samples,)
+        Classes.
+    models : mapping of str to classifier, optional
+        Further classifiers of scikit-learn with ``predict_proba``, which rank as the least simple
+        in the order given; or others in place of those above, by name.
+    cv : int, splitter or iterable of (train, test), default=5
+        Number of stratified, shuffled folds, or a splitter, which may be repeated or random.
+    groups : array-like of shape (n_samples,), optional
+        Samples of one group, such as a patient, are held out together, also inside of fits whose
+        ``fit`` takes ``groups``, and count together in the intervals.
+    n_jobs : int, optional
+        Folds in parallel; None is 1 unless a ``joblib.parallel_config`` says otherwise. Does not
+        change results other than ``seconds``.
+    random_state : int, RandomState, Generator or None
+        Seed of folds and fits; classifiers in ``models`` have their own.
+    progressbar : bool, default=True
+        Whether to show how far a long fit has come.
+
+    Returns
+    -------
+    Comparison
+        With ``table``, ``recommended``, ``recommendation`` and ``plot()``.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        If interrupted before the end of the first fold.
+    RuntimeError
+        If every model failed.
+    TypeError
+        If an entry of ``models`` has no ``predict_proba``, or X is not a dense table.
+    ValueError
+        If y does not hold two classes or more, no class has as many samples as folds, one has fewer
+        than two in a training set, X is not finite, or an argument is out of range.
+
+    Warns
+    -----
+    UserWarning
+        If a model fails; the others are compared. After a keyboard interrupt: the scores are then
+        those of the folds that were complete.
+
+    See Also
+    --------
+    bsdr_models.plots.plot_comparison : the plot of a comparison.
+    cross_validated_map : the map of one model.
+
+    Notes
+    -----
+    Intervals are those of the Bayesian bootstrap of the held-out samples, widened for training sets
+    that share most of their samples [1]_: by 1.5 for five folds.
+
+    References
+    ----------
+    .. [1] C. Nadeau, Y. Bengio (2003). Inference for the generalization error. Machine Learning 52.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from bsdr_models import compare_models
+    >>> X, y = load_wine(return_X_y=True)
+    >>> found = compare_models(X[::3], y[::3], cv=3, random_state=0, progressbar=False)
+    >>> bool(found.table["accuracy"].max() > 0.9)
+    True
+    """
+    check_parameters({"n_jobs": N_JOBS, "progressbar": ["boolean"]}, locals(), "compare_models")
+    if models is not None and not isinstance(models, Mapping):
+        raise TypeError(f"models must map names to classifiers, got {type(models).__name__}")
+    check_models(models or {}, "models")
+    if BASE_RATE in (models or {}):
+        raise ValueError(f"{BASE_RATE!r} is the name of the class frequencies: choose another")
+    check_samples(X, y, groups)
+    labels = read_classes(y)
+    classes, index = encode_labels(labels)
+    samples = validate_samples(BSDRClassifier(), X, reset=True, missing=True)
+    if np.isnan(samples).any():
+        raise ValueError(
+            "X contains NaN, and most models of the comparison need complete samples: impute its "
+            "values first, as by X = BM2PCAClassifier().fit(X, y).impute(X)"
+        )
+    group_index = read_groups(groups, X)
+    if group_index is None:
+        warn_of_replicates(Scaler.fit(samples).transform(samples), index, np.empty((0, 0)))
+    rng = as_generator(random_state)
+    folds = read_folds(X, labels, cv, rng, groups=group_index, least=2)
+    seeds = rng.integers(2**31, size=7).tolist()
+    compared, returned = (
+        _models(folds, index, samples.shape[1], seeds, sampling) | dict(models or {})
+        for sampling in (SAMPLING, None)
+    )
+    seed = int(rng.integers(2**31))  # the same weights for every pair
+    ratio = float(np.mean([len(test) / len(train) for train, test in folds]))
+    fits: dict[str, list[_Fit]] = {name: [] for name in compared}
+
+    def fit_all(names: Sequence[str], further: Sequence[Fold]) -> tuple[dict[str, _Scores], bool]:
+        """Fit models in further folds; scores of those whose fits have all succeeded.
+
+        And whether the user interrupted the run: then only complete folds count.
+        """
+
+        def fit(fold: Fold) -> dict[str, _Fit]:
+            chosen = {name: compared[name] for name in names}
+            with shared_training(seed):
+                return _fit_models(chosen, X, labels, classes, fold, group_index)
+
+        try:
+            run = run_tasks(fit, further, n_jobs=n_jobs, what="Comparison", progressbar=progressbar)
+        except KeyboardInterrupt:
+            if not fits[BASE_RATE]:
+                raise
+            run = Outcome(results={}, interrupted=True)
+        for found in run.results.values():
+            for name, fit_of_fold in found.items():
+                fits[name].append(fit_of_fold)
+        complete = {name: own for name, own in fits.items() if not any(f.failed for f in own)}
+        return {name: _Scores.of(own, index) for name, own in complete.items()}, run.interrupted
+
+    def mean_difference(a: _Scores, b: _Scores, prob: float = PROB) -> Estimate:
+        difference = a.loss - b.loss
+        both = ~np.isnan(difference)
+        own = None if group_index is None else group_index[both]
+        rng = np.random.default_rng(seed)
+        factor = 1.0  # a race is of few folds
+        if prob == PROB:
+            done = [test for _, test in folds[: len(fits[BASE_RATE])]]
+            tested = np.concatenate(done)
+            per_repeat = len(done) * len(np.unique(tested)) / len(tested)
+            factor = error_of_folds(per_repeat, ratio)
+        return mean_of_samples(difference[both], prob=prob, groups=own, rng=rng, factor=factor)
+
+    def clearly_behind(of: Mapping[str, _Scores]) -> dict[str, str]:
+        """Names of the models to drop, and that of the leader."""
+        units = np.concatenate([test for _, test in folds[:RACE_FOLDS]])
+        if len(np.unique(units if group_index is None else group_index[units])) < RACE_SAMPLES:
+            return {}
+        leader = min(of, key=lambda name: of[name].log_loss)
+        lows = {name: mean_difference(of[name], of[leader], RACE_PROB).low for name in of}
+        out = [name for name, low in lows.items() if low > TIE and name != BASE_RATE]
+        stacks = (_members(compared, name) for name in compared if name not in out)
+        return dict.fromkeys(set(out).difference(*stacks), leader)
+
+    scored, interrupted = fit_all([*compared], folds[:RACE_FOLDS])
+    dropped: dict[str, str] = {}
+    if len(folds) > RACE_FOLDS and not interrupted:
+        dropped = clearly_behind(scored)
+        rest = [name for name in compared if name not in dropped]
+        scored, interrupted = fit_all(rest, folds[RACE_FOLDS:])
+    if interrupted:
+        warnings.warn(
+            f"interrupted: the scores are those of {len(fits[BASE_RATE])} of {len(folds)} folds",
+            UserWarning,
+            stacklevel=2,
+        )
+    failed = {name: _note(own, "failed") for name, own in fits.items() if name not in scored}
+    if failed and not set(scored) - {BASE_RATE, *dropped}:
+        raise RuntimeError(f"every model failed; the last of them: {[*failed.values()][-1]}")
+    for name, note in failed.items():
+        warnings.warn(f"{name} has no scores: {note}", UserWarning, stacklevel=2)
+
+    ranked = sorted(scored, key=lambda name: (name in dropped, scored[name].log_loss))
+    behind = {name: mean_difference(scored[name], scored[ranked[0]]) for name in ranked}
+    lowest = ranked[0]
+    kept = [name for name in scored if name not in dropped]
+    chosen = next(name for name in kept if name == lowest or behind[name].high < TIE)
+    if behind[BASE_RATE].value < TIE:
+        chosen = BASE_RATE
+    elif chosen == lowest and STACK in kept and behind[STACK].low <= 0.0:
+        chosen = STACK
+    best = next(name for name in ranked if name != BASE_RATE)
+    gain = mean_difference(scored[BASE_RATE], scored[best if chosen == BASE_RATE else chosen])
+    notes = {name: [_note(fits[name], "warned")] for name in ranked}
+    for name, leader in dropped.items():
+        notes[name] += [f"dropped after {RACE_FOLDS} folds, clearly behind {leader}"]
+    lines = [
+        {
+            "model": name,
+            **scored[name].line,
+            "difference": behind[name].value,
+            "low": behind[name].low,
+            "high": behind[name].high,
+            "note": "; ".join(filter(None, notes[name])),
+        }
+        for name in ranked
+    ]
+    lines += [{"model": name, "note": note} for name, note in failed.items()]
+    return Comparison(
+        table=pd.DataFrame(lines).set_index("model"),
+        recommended=chosen,
+        recommendation=_sentence(chosen, best, scored[chosen].log_loss, gain),
+        models=returned,
+    )
+
+
+def _models(
+    folds: Sequence[Fold],
+    index: IntArray,
+    n_features: int,
+    seeds: Sequence[int],
+    sampling: Sampling | None,
+) -> dict[str, BaseEstimator]:
+    """All models by name, the simplest first, with as many draws of BSDR."""
+    fewest = min(int(np.bincount(index[train]).min()) for train, _ in folds)
+    inner = min(N_INNER_FOLDS, fewest)
+    smallest = min(len(train) for train, _ in folds) * (inner - 1) // inner
+    sizes = [size for size in COMPONENTS if size <= min(n_features, smallest - 1)]
+    *seeds, lda, logistic, pls, stack = seeds
+    ours = {
+        "BM2PCA": BM2PCAClassifier(random_state=seeds[0]),
+        "BSDR": BSDRClassifier(sampling=sampling, random_state=seeds[1]),
+        "D-GPLVM": DGPLVMClassifier(random_state=seeds[2]),
+    }
+    return {
+        BASE_RATE: DummyClassifier(strategy="prior"),
+        "shrinkage LDA": shrinkage_lda(n_folds=inner, random_state=lda),
+        "logistic regression": logistic_regression(n_folds=inner, random_state=logistic),
+        "PLS-DA": pls_da(sizes, n_folds=inner, random_state=pls),
+        **ours,
+        STACK: StackedClassifier(list(ours.items()), random_state=stack),
+    }
+
+
+# Fits and scores
+
+
+class _Fit(NamedTuple):
+    """Class probabilities (M, K) of the held-out samples of a fold, empty if the fit failed."""
+
+    test: IntArray  # positions of the held-out samples, (M,)
+    message: str  # error, or the first warning
+    probability: FloatArray = np.empty((0, 0))
+    seconds: float = np.nan
+
+    @property
+    def failed(self) -> bool:
+        """Whether the fit, or its predictions, raised an error."""
+        return not self.probability.size
+
+
+def _members(models: Mapping[str, BaseEstimator], name: str) -> list[str]:
+    """Members of a stack that are compared too; none of another model."""
+    if not isinstance(stack := models[name], StackedClassifier):
+        return []
+    return [member for member, model in stack.estimators or () if models.get(member) is model]
+
+
+def _fit_models(
+    models: Mapping[str, BaseEstimator],
+    X: SamplesLike,
+    y: np.ndarray,
+    classes: np.ndarray,
+    fold: Fold,
+    groups: IntArray | None,
+) -> dict[str, _Fit]:
+    """Fit models to the training samples of a fold, the stacks last, which take these fits."""
+    found = {}
+    trained: dict[str, BaseEstimator] = {}
+    for name in sorted(models, key=lambda name: isinstance(models[name], StackedClassifier)):
+        estimator = models[name]
+        shared = [member for member in _members(models, name) if member in trained]
+        if shared:
+            members = [(n, trained[n] if n in shared else each) for n, each in estimator.estimators]
+            estimator = clone(estimator).set_params(estimators=members)
+        with recorded_warnings() as caught, one_thread():
+            try:
+                begin = time.perf_counter()
+                model, probability = predict_fold(estimator, X, y, fold, classes, groups)
+                seconds = time.perf_counter() - begin
+            except Exception as error:  # other models are still compared
+                said = "; ".join([str(error), *getattr(error, "__notes__", [])])
+                found[name] = _Fit(fold[1], f"{type(error).__name__}: {said}")
+                continue
+        messages = [str(each.message) for each in caught]
+        if getattr(models[name], "sampling", None) == SAMPLING:
+            messages = [each for each in messages if NOT_MIXED not in each]
+        seconds += sum(found[member].seconds for member in shared)
+        found[name] = _Fit(fold[1], "".join(messages[:1]), probability, seconds)
+        if getattr(model, "held_out_log_proba_", None) is not None:
+            trained[name] = FrozenEstimator(model)
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scores:
+    """Losses (N,), NaN of samples that were not held out, and what the table says of a model."""
+
+    loss: FloatArray
+    line: dict[str, float]
+
+    @classmethod
+    def of(cls, fits: Sequence[_Fit], index: IntArray) -> "_Scores":
+        """From fits to some folds. Samples count once, held out several times by means."""
+        tested = np.concatenate([fit.test for fit in fits])
+        p = np.concatenate([fit.probability for fit in fits])
+        truth = index[tested]
+        times = np.bincount(tested, minlength=len(index)).astype(np.float64)
+        times[times == 0.0] = np.nan
+        right = p.argmax(axis=1) == truth
+        loss = np.bincount(tested, log_losses(p, truth), len(index)) / times
+        line = {
+            "accuracy": float(np.nanmean(np.bincount(tested, right, len(index)) / times)),
+            "log_loss": float(np.nanmean(loss)),
+            "calibration_error": expected_calibration_error(p, truth),
+            "seconds": float(np.median([fit.seconds for fit in fits])),
+        }
+        return cls(loss=loss, line=line)
+
+    @property
+    def log_loss(self) -> float:
+        """Mean over the samples held out, in nats."""
+        return self.line["log_loss"]
+
+
+def _note(fits: Sequence[_Fit], happened: str) -> str:
+    """How many fits of a model failed or warned, and why the first of them."""
+    messages = [fit.message for fit in fits if fit.message and (fit.failed or happened == "warned")]
+    return f"{len(messages)} of {len(fits)} fits {happened} ({messages[0]})" if messages else ""
+
+
+def _sentence(chosen: str, best: str, log_loss: float, gain: Estimate) -> str:
+    """Which model to take, and whether it is better than the class frequencies."""
+    if chosen == BASE_RATE:
+        return (
+            f"Take none: the lowest log loss of the models, that of {best}, is {gain} nats below "
+            f"that of the class frequencies, a gain of less than {TIE}."
+        )
+    lowest = f"clearly within {TIE} of the lowest, that of {best}, which is less simple"
+    if chosen == STACK:
+        lowest = f"not clearly above the lowest, that of {best}: the interval includes zero"
+    verdict = f"Take {chosen}" if gain.low > 0.0 else f"Take {chosen}, if any is better than none"
+    return (
+        f"{verdict}: its log loss, {log_loss:.3f}, is "
+        f"{'the lowest' if chosen == best else lowest}; it is {gain} nats below that of the class "
+        "frequencies."
+    )

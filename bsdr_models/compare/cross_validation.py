@@ -1,0 +1,260 @@
+"""Predictions of held-out samples by cross-validation, for maps.
+
+A supervised embedding of training samples can show separated classes where there are none: with
+more features than samples even arbitrary labels separate. Held-out samples with arbitrary labels
+overlap.
+"""
+
+import warnings
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import xarray as xr
+from sklearn.base import BaseEstimator, clone
+from sklearn.model_selection import (
+    BaseCrossValidator,
+    StratifiedGroupKFold,
+    StratifiedKFold,
+    check_cv,
+)
+from sklearn.pipeline import Pipeline
+from sklearn.utils.multiclass import type_of_target
+from sklearn.utils.validation import column_or_1d
+
+from bsdr_models.compare.members import Fold, fitted_clone, predict_fold, refuse_frozen
+from bsdr_models.data.groups import read_groups
+from bsdr_models.data.validation import check_samples, constant_features_ignored
+from bsdr_models.estimators.base import last_step
+from bsdr_models.inference.dims import LABEL, OBS
+from bsdr_models.inference.latent_grid import class_frequency
+from bsdr_models.inference.parallel import run_tasks
+from bsdr_models.numerics.arrays import SamplesLike, TargetLike
+from bsdr_models.numerics.process_state import recorded_warnings
+from bsdr_models.numerics.rng import RandomState, as_generator
+from bsdr_models.options import N_JOBS, check_parameters
+
+# A number of folds, a splitter, or folds.
+type Splits = int | BaseCrossValidator | Iterable[Fold]
+
+
+def cross_validated_map(
+    estimator: BaseEstimator,
+    X: SamplesLike,
+    y: TargetLike,
+    *,
+    cv: Splits = 10,
+    groups: TargetLike | None = None,
+    reuse_settings: bool = False,
+    n_jobs: int | None = None,
+    random_state: RandomState = None,
+    progressbar: bool = False,
+) -> xr.DataTree:
+    """Predict every sample by a model that was not trained on it, for a map of the predictions.
+
+    Fits to different folds have different latent spaces, but their class probabilities are
+    comparable. The map shows these in a plane (:class:`bsdr_models.PredictionPlane`).
+
+    Parameters
+    ----------
+    estimator : classifier
+        A classifier of this package, one of scikit-learn with ``predict_proba``, or a ``Pipeline``
+        that ends with either. It is cloned, not fitted itself.
+    X : array-like or data frame of shape (n_samples, n_features)
+        Features of all samples, or their kernel matrix, if the estimator takes one.
+    y : array-like of shape (n_samples,)
+        Classes.
+    cv : int, splitter or iterable of (train, test), default=10
+        Number of stratified, shuffled folds, or a splitter that holds every sample out once.
+    groups : array-like of shape (n_samples,), optional
+        Samples of one group, such as repeated measures of a patient, are held out together, also
+        inside of fits whose ``fit`` takes ``groups``.
+    reuse_settings : bool, default=False
+        Whether the folds take the settings that the fit to all samples has selected, such as
+        hyper-parameters and the temperature (``selected_params``). This is several times faster.
+        Held-out samples have then contributed to these few numbers, though not to the fits.
+    n_jobs : int, optional
+        Folds in parallel; None is 1 unless a ``joblib.parallel_config`` says otherwise.
+    random_state : int, RandomState, Generator or None
+        Seed of the folds.
+    progressbar : bool, default=False
+        Whether to show how many folds are done.
+
+    Returns
+    -------
+    xarray.DataTree
+        The tree of the fit to all samples, if it is a model of this package, with a group
+        ``predictions`` of all samples held out: ``probability``, ``predicted``, ``y``, ``fold`` and
+        ``class_frequency``. After a keyboard interrupt these are the samples of the folds that
+        were complete, and the root attribute ``interrupted`` is 1.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        If interrupted before the end of the first fold.
+    TypeError
+        If the estimator has no ``predict_proba``.
+    ValueError
+        If y does not hold classes, the splits do not hold out every sample once, or a class is
+        absent from a training set.
+
+    See Also
+    --------
+    bsdr_models.plots.plot_map : draws the map.
+    compare_models : held-out scores of several models.
+
+    Notes
+    -----
+    Whether the classes separate at all is tested by scikit-learn's ``permutation_test_score`` with
+    ``scoring="neg_log_loss"``.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from bsdr_models import cross_validated_map, plots
+    >>> from bsdr_models.papers import PaperBSDRClassifier
+    >>> X, y = load_wine(return_X_y=True)
+    >>> model = PaperBSDRClassifier(random_state=0)
+    >>> tree = cross_validated_map(model, X, y, cv=5, random_state=0)
+    >>> held_out = plots.plot_map(tree)
+    >>> training = plots.plot_map(tree, group="fit")
+    """
+    allowed: dict[str, Sequence[object]] = {
+        "reuse_settings": ["boolean"],
+        "n_jobs": N_JOBS,
+        "progressbar": ["boolean"],
+    }
+    check_parameters(allowed, locals(), "cross_validated_map")
+    refuse_frozen(estimator)
+    check_samples(X, y, groups)
+    y = read_classes(y)
+    own_groups = read_groups(groups, X)
+    index = np.unique(y, return_inverse=True)[1]
+    folds = read_folds(X, y, cv, as_generator(random_state), groups=own_groups, once=True)
+    full = fitted_clone(estimator, X, y, own_groups)
+    last = last_step(full)
+    if not hasattr(full, "predict_proba"):
+        raise TypeError(f"{type(last).__name__} has no predict_proba")
+    known = np.asarray(getattr(last, "classes_", [])).tolist()
+    if unknown := sorted(set(y.tolist()) - set(known), key=str):
+        raise ValueError(
+            f"y holds {unknown}, which are not classes of the fitted estimator: leave out "
+            "unlabelled samples"
+        )
+    tree = xr.DataTree(xr.Dataset(attrs={"model": type(last).__name__}))
+    if hasattr(last, "idata_"):
+        tree = last.idata_.copy()
+    if reuse_settings:
+        estimator = _with_settings_of(full)
+    labels = np.unique(y)
+
+    def predict(task: tuple[int, Fold]) -> xr.Dataset:
+        number, fold = task
+        with constant_features_ignored():  # the fit to all samples has warned
+            _, p = predict_fold(estimator, X, y, fold, labels, own_groups)
+        test = fold[1]
+        part = {
+            "probability": ((OBS, LABEL), p),
+            "predicted": (OBS, labels[p.argmax(axis=1)]),
+            "y": (OBS, y[test]),
+            "fold": (OBS, np.full(len(test), number)),
+        }
+        return xr.Dataset(part, coords={OBS: test, LABEL: labels})
+
+    tasks = list(enumerate(folds))
+    outcome = run_tasks(predict, tasks, n_jobs=n_jobs, what="Folds", progressbar=progressbar)
+    if outcome.interrupted:
+        tree.attrs["interrupted"] = 1
+        warnings.warn(
+            f"interrupted: the samples are those of {len(outcome.results)} of {len(folds)} folds",
+            UserWarning,
+            stacklevel=2,
+        )
+    held_out = xr.concat(outcome.results.values(), dim=OBS, join="exact").sortby(OBS)
+    if "fit" in tree.children and tree["fit"].sizes[OBS] == len(y):
+        names = tree["fit"].dataset[OBS].to_numpy()
+        held_out = held_out.assign_coords({OBS: names[held_out[OBS].to_numpy()]})
+    held_out["class_frequency"] = LABEL, class_frequency(index, held_out.sizes[LABEL])
+    tree["predictions"] = xr.DataTree(held_out)
+    return tree
+
+
+# Classes and folds
+
+
+def read_classes(y: TargetLike) -> np.ndarray:
+    """Classes of the samples, (N,); ValueError if y holds anything else."""
+    if len(np.shape(y)) == 2 and np.shape(y)[1] > 1:
+        raise ValueError(
+            f"y must hold one class per sample, got {np.shape(y)[1]} columns: give the column of "
+            "one label"
+        )
+    kind = type_of_target(y, input_name="y")
+    if kind not in ("binary", "multiclass"):
+        raise ValueError(f"Unknown label type: y must hold one class per sample, got {kind}")
+    return column_or_1d(y, warn=True)
+
+
+def read_folds(
+    X: SamplesLike,
+    y: np.ndarray,
+    cv: Splits,
+    rng: np.random.Generator,
+    *,
+    groups: np.ndarray | None = None,
+    once: bool = False,
+    least: int = 1,
+) -> list[Fold]:
+    """Pairs (train, test), with at least so many training samples of each class.
+
+    If ``once``, every sample is to be held out once.
+    """
+    names, index, counts = np.unique(y, return_inverse=True, return_counts=True)
+    if isinstance(cv, int | np.integer):
+        if cv > counts.max():
+            raise ValueError(
+                f"cv={cv} folds need a class of as many samples; the largest, "
+                f"{names.tolist()[counts.argmax()]!r}, has {counts.max()}"
+            )
+        if groups is not None and cv > (n_groups := len(np.unique(groups))):
+            raise ValueError(
+                f"cv={cv} folds need as many groups, not {n_groups}: give cv={n_groups}"
+            )
+        kind = StratifiedKFold if groups is None else StratifiedGroupKFold
+        cv = kind(int(cv), shuffle=True, random_state=int(rng.integers(2**31)))
+    # A class with fewer samples than folds is missing from some test sets, which is harmless.
+    with recorded_warnings("The least populated class"):
+        folds = list(check_cv(cv, y, classifier=True).split(X, y, groups))
+    if not folds:
+        raise ValueError("cv gives no folds: give a number of folds, a splitter or pairs")
+    if not all(len(test) for _, test in folds):
+        raise ValueError("a fold holds out no sample: use fewer folds")
+    if any(np.asarray(part).dtype.kind not in "iu" for fold in folds for part in fold):
+        raise ValueError("cv must give positions of samples, pairs of integer arrays (train, test)")
+    for train, test in folds:
+        if len(both := np.intersect1d(train, test)):
+            raise ValueError(f"sample {both[0]} is both in a training set and held out from it")
+    times = np.bincount(np.concatenate([test for _, test in folds]), minlength=len(y))
+    if once and np.any(times != 1):
+        row = int(np.argmax(times != 1))
+        raise ValueError(
+            f"cv must hold every sample out once; sample {row} is held out {times[row]} times"
+        )
+    for train, _ in folds:
+        counts = np.bincount(index[train], minlength=len(names))
+        if counts.min() < least:
+            raise ValueError(
+                f"a fold has {counts.min()} training samples of class "
+                f"{names.tolist()[counts.argmin()]!r}, at least {least} needed: leave the class "
+                "out, join it to another, or split differently"
+            )
+    return folds
+
+
+def _with_settings_of(full: BaseEstimator) -> BaseEstimator:
+    """Clone of a fitted estimator with the settings that its fit has selected."""
+    full, last = getattr(full, "best_estimator_", full), last_step(full)
+    if not hasattr(last, "selected_params"):
+        raise TypeError(f"reuse_settings=True: {type(last).__name__} has no selected_params")
+    prefix = f"{full.steps[-1][0]}__" if isinstance(full, Pipeline) else ""
+    chosen = {f"{prefix}{name}": value for name, value in last.selected_params().items()}
+    return clone(full).set_params(**chosen)

@@ -1,0 +1,463 @@
+"""Several classifiers as one, by weights from predictions of samples that their fits have not seen.
+
+A fit has three steps. Each member is fitted to all samples, and predicts each of them held out: by
+the held-out probabilities of its own fit, or by refits in folds (`_fit_member`). The held-out
+probabilities and the classes give the weights (`pooling`), and the probabilities of the samples of
+a fold by weights of the others (`_pool_held_out`). New samples are predicted by the members and the
+weights (`_log_proba`), and shown in the plane of the held-out predictions.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Self, override
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from scipy.special import log_softmax
+from sklearn.base import BaseEstimator
+from sklearn.pipeline import Pipeline
+from sklearn.utils import Bunch, Tags, get_tags
+from sklearn.utils.metaestimators import _BaseComposition
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter
+
+from bsdr_models.bm2pca import BM2PCAClassifier
+from bsdr_models.bsdr import BSDRClassifier
+from bsdr_models.compare.members import (
+    check_models,
+    class_probabilities,
+    errors_name,
+    fitted_clone,
+    predict_fold,
+    refuse_frozen,
+)
+from bsdr_models.compare.pooling import log_pool, pool_weights
+from bsdr_models.data.targets import Targets, read_classes
+from bsdr_models.data.training import Training, shared_training
+from bsdr_models.data.validation import validate_samples
+from bsdr_models.dgplvm import DGPLVMClassifier
+from bsdr_models.estimators.classifier import ProbabilisticClassifier
+from bsdr_models.inference.datatree import InferenceMethod
+from bsdr_models.inference.dims import FEATURE, OBS
+from bsdr_models.inference.parallel import run_tasks
+from bsdr_models.inference.result import Result
+from bsdr_models.inference.spec import ModelSpec
+from bsdr_models.metrics import HeldOutScore
+from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, TargetLike
+from bsdr_models.numerics.process_state import Warned, recorded_warnings
+from bsdr_models.numerics.relevance import LatentCoordinates
+from bsdr_models.numerics.rng import RandomState
+from bsdr_models.numerics.scaling import Scaler
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Probabilities below are taken as this one: members are overconfident about samples unlike the
+# training samples, which held-out ones do not show, and one of them could exclude a class.
+FLOOR = 1e-3
+MEMBER = "member"
+DIMS = {"weights": (MEMBER,), "fold": (OBS,), "X": (OBS, FEATURE)}
+SPEC = ModelSpec(
+    name="stack",
+    citation_bibtex="""@article{yao2023locking,
+  author  = {Yao, Yuling and Carvalho, Luiz Max and Mesquita, Diego and Domke, Justin},
+  title   = {Locking and Quacking: Stacking {B}ayesian Model Predictions by Log-Pooling and
+             Superposition},
+  journal = {arXiv:2305.07334},
+  year    = {2023},
+}""",
+    variables={"y": (OBS,)},
+    identified=(),
+)
+
+
+def bounded(p: FloatArray) -> FloatArray:
+    """Logarithms of probabilities (N, K) of at least `FLOOR`, normalised."""
+    return np.asarray(log_softmax(np.log(np.maximum(p, FLOOR)), axis=-1))
+
+
+class StackedClassifier(ProbabilisticClassifier, _BaseComposition):
+    """Several classifiers as one, weighted by how well they predict samples they have not seen.
+
+    The log probabilities of the stack are a weighted sum of those of its members [1]_, normalised.
+
+    By default the members are the three models of this package, whose errors differ: a linear
+    projection learned from labels, margins in a metric of the features, and a nonlinear map. The
+    weights are learned from held-out probabilities. Models of this package have them from their
+    own fit, so that a stack takes at most the sum of their times; other members are refitted for
+    each fold. Models of this package share folds and metric, whatever their own seeds.
+
+    Parameters
+    ----------
+    estimators : list of (str, classifier), optional
+        Names and classifiers with ``predict_proba``, of this package or scikit-learn; by default
+        BSDRClassifier, BM2PCAClassifier and DGPLVMClassifier.
+    n_jobs : int, optional
+        Members in parallel, as in :func:`compare_models`.
+    random_state : int, RandomState, Generator or None
+        Seed of the folds and the default members.
+
+    Attributes
+    ----------
+    estimators_, named_estimators_ : list and Bunch
+        Members, fitted to all samples, and the same by name.
+    classes_ : ndarray of shape (n_classes,)
+        Classes in sorted order.
+    weights_, weights_sd_ : ndarray of shape (n_members,)
+        Weights, and their standard deviations.
+    held_out_log_proba_ : ndarray of shape (n_samples, n_classes)
+        Log probabilities of training samples, pooled from the members' held-out probabilities
+        with the weights of the other folds.
+    held_out_score_, held_out_gain_, held_out_gain_se_ : float
+        Held-out log score in nats per sample, its gain over that of the class frequencies, and the
+        standard error of the gain.
+    converged_ : bool
+        Whether all members have converged.
+    idata_ : xarray.DataTree
+        Weights, and held-out predictions of the training samples in the group ``fit``.
+
+    See Also
+    --------
+    compare_models : held-out scores of single models.
+
+    References
+    ----------
+    .. [1] Y. Yao, L. M. Carvalho, D. Mesquita, J. Domke (2023). Locking and quacking: stacking
+           Bayesian model predictions by log-pooling and superposition. arXiv:2305.07334.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from bsdr_models import BM2PCAClassifier, DGPLVMClassifier, StackedClassifier
+    >>> X, y = load_digits(return_X_y=True)
+    >>> members = [("bm2pca", BM2PCAClassifier()), ("dgplvm", DGPLVMClassifier())]
+    >>> model = StackedClassifier(members, random_state=0).fit(X[::9], y[::9])
+    >>> model.comparison().index[0]
+    'stack'
+    >>> bool(model.score(X[1::9], y[1::9]) > 0.9)
+    True
+    """
+
+    _spec: ClassVar[ModelSpec] = SPEC
+    _method: ClassVar[InferenceMethod] = "stack"
+    _given: SamplesLike  # samples as given, during a fit
+    _parameter_constraints: ClassVar[Mapping[str, Sequence[object]]] = {
+        "estimators": [list, tuple, None],
+    }
+
+    def __init__(
+        self,
+        estimators: Sequence[tuple[str, BaseEstimator]] | None = None,
+        *,
+        n_jobs: int | None = None,
+        random_state: RandomState = None,
+    ) -> None:
+        self.estimators = estimators
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def fit(self, X: SamplesLike, y: TargetLike, *, groups: TargetLike | None = None) -> Self:
+        """Fit the members and their weights.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            With NaN for missing values, if all members take such samples.
+        y : array-like of shape (n_samples,)
+            Classes.
+        groups : array-like of shape (n_samples,), optional
+            Samples of one group, such as a patient, are held out together, also by members whose
+            ``fit`` takes ``groups``; the others are refitted for each fold.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        TypeError
+            If a member does not predict probabilities.
+        ValueError
+            If names of members are not unique or conflict with arguments, or y is of another kind.
+        """
+        return self._fit(X, y, groups, _given=X)
+
+    def _check_params(self) -> None:
+        super()._check_params()
+        if self.estimators is not None:
+            self._check_members(self.estimators)
+
+    def _scale(self, X: FloatArray) -> FloatArray:
+        self._scaler = Scaler.identity(X.shape[1])
+        return X
+
+    def _warn_of_replicates(self, X: FloatArray, targets: Targets) -> None:
+        super()._warn_of_replicates(Scaler.fit(X).transform(X), targets)
+
+    def _learn(self, targets: Targets, rng: np.random.Generator) -> Result[FloatArray]:
+        context = self._context
+        kinds = {"bsdr": BSDRClassifier, "bm2pca": BM2PCAClassifier, "dgplvm": DGPLVMClassifier}
+        members = self.estimators or [
+            (name, kind(random_state=int(rng.integers(2**31)))) for name, kind in kinds.items()
+        ]
+        X = _as_members_take(self._given, context.X)
+        seed = int(rng.integers(2**31))
+        fit = partial(
+            _fit_member, X=X, y=targets.y, table=context.X, groups=context.groups, seed=seed
+        )
+        with shared_training(seed):
+            training = _divide(context.X, targets, context.groups)
+            fits = run_tasks(fit, members, n_jobs=self.n_jobs, what="members").complete()
+        models, held_out, warned = zip(*fits, strict=True)
+        self.classes_, index = _encode(targets.y, models)
+        log_p = np.stack(held_out)
+        self._pooled, self._fold = _pool_held_out(log_p, index, training.divisions[0])
+        known = self._fold >= 0
+        self.weights_, self.weights_sd_ = pool_weights(log_p[:, known], index[known])
+        self._names = [name for name, _ in members]
+        self.estimators_ = list(models)
+        self._held_out = log_p
+        self._context = replace(context, labels=self.classes_, index=index)
+        groups = None if training.groups is None else training.groups[known]
+        score = HeldOutScore.of(
+            self._pooled[known, index[known]], index[known], groups=groups, n_folds=training.n_folds
+        )
+        return Result(
+            posterior=self.weights_,
+            trace=np.empty(0),
+            converged=all(getattr(model, "converged_", True) for model in models),
+            held_out_log_proba=self._pooled if known.any() else None,
+            held_out=score,
+            messages=_messages([name for name, _ in members], warned),
+        )
+
+    def _name_fitted(self) -> None:
+        self._n_features_out = len(self.plane_.components_)
+
+    def _config(self, **resolved: object) -> dict[str, object]:
+        return {"estimators": {name: repr(model) for name, model in self.estimators or ()}}
+
+    def _check_members(self, estimators: Sequence[tuple[str, BaseEstimator]]) -> None:
+        """Raise an error that names a member which is not usable."""
+        try:
+            names, _ = zip(*estimators, strict=True)
+        except (TypeError, ValueError) as error:
+            message = "estimators must be a list of pairs of a name and a model"
+            raise TypeError(message) from error
+        self._validate_names(names)
+        if any("\0" in name for name in names):
+            raise ValueError("names of members have no NUL character, which files cannot hold")
+        check_models(dict(estimators), "estimators")
+
+    def _read(self, X: SamplesLike, *, reset: bool) -> FloatArray:
+        """Samples as numbers, (N, D)."""
+        missing = get_tags(self).input_tags.allow_nan
+        return validate_samples(self, X, reset=reset, least=1 + reset, missing=missing)
+
+    def _scale_new(self, X: SamplesLike) -> SamplesLike:
+        check_is_fitted(self)
+        return _as_members_take(X, self._read(X, reset=False))
+
+    def _log_proba(self, X: SamplesLike) -> FloatArray:
+        """Log probabilities (M, K) of samples as the members take them."""
+        log_p = []
+        for name, member in self.named_estimators_.items():
+            with errors_name(name):
+                log_p.append(bounded(class_probabilities(member, X, self.classes_)))
+        return log_pool(self.weights_, np.stack(log_p))
+
+    def _log_proba_at(self, latent: FloatArray) -> FloatArray:
+        return self.plane_.predict_log_proba(latent)
+
+    def _embed(self, X: SamplesLike) -> LatentCoordinates:
+        return self._place(self._log_proba(X))
+
+    def _place(self, log_p: FloatArray) -> LatentCoordinates:
+        """Coordinates of predictions (M, K) in their plane, which have no uncertainty."""
+        mean = self.plane_.transform(np.exp(log_p))
+        return LatentCoordinates(mean=mean, cov=np.zeros((*mean.shape, mean.shape[1])))
+
+    def _locate(self, X: SamplesLike) -> tuple[LatentCoordinates, dict[str, np.ndarray]]:
+        log_p = self._log_proba(X)  # the members are asked once
+        return self._place(log_p), self._name_predictions(log_p)
+
+    @property
+    def named_estimators_(self) -> Bunch:
+        """Fitted members by name."""
+        return Bunch(**dict(zip(self._names, self.estimators_, strict=True)))
+
+    def comparison(self) -> pd.DataFrame:
+        """Held-out log scores of the members and the stack, as by :func:`arviz.compare`.
+
+        Returns
+        -------
+        DataFrame
+            A row for each model, the best first: ``elpd``, the sum of log scores in nats, with its
+            standard error ``se``; ``elpd_diff``, how far it is behind the best, with its standard
+            error ``dse``; ``weight``, with its standard deviation ``weight_sd``. Without held-out
+            samples scores are zero.
+        """
+        check_is_fitted(self)
+        assert self._context.index is not None
+        known = np.flatnonzero(self._fold >= 0)
+        truth = self._context.index[known]
+        log_p = np.concatenate([self._held_out, self._pooled[None]])[:, known, truth]
+        names = pd.Index([*self._names, "stack"], name="model")
+        scores = pd.DataFrame(log_p.T, columns=names)
+        behind = -scores.sub(scores[scores.sum().idxmax()], axis=0)
+        error = np.sqrt(len(scores))
+        table = pd.DataFrame(
+            {
+                "elpd": scores.sum(),
+                "se": error * scores.std(ddof=0),
+                "elpd_diff": behind.sum(),
+                "dse": error * behind.std(ddof=0),
+                "weight": [*self.weights_, np.nan],
+                "weight_sd": [*self.weights_sd_, np.nan],
+            }
+        ).sort_values("elpd", ascending=False)
+        table.insert(0, "rank", range(len(table)))
+        return table
+
+    @override
+    def summary(self) -> pd.DataFrame:
+        table = super().summary()
+        named = zip(self._names, self.weights_, self.weights_sd_, strict=True)
+        rows = {f"weight of {name}": f"{weight:.2f} ± {sd:.2f}" for name, weight, sd in named}
+        at = int(np.sum(table.index != "remark"))
+        return pd.concat([table[:at], pd.Series(rows).to_frame("value"), table[at:]])
+
+    @override
+    def get_params(self, deep: bool = True) -> dict[str, object]:
+        return dict(self._get_params("estimators", deep=deep))
+
+    @override
+    def set_params(self, **params: object) -> Self:
+        self._set_params("estimators", **params)
+        return self
+
+    def _make_tree(self) -> xr.DataTree:
+        """Weights, and held-out predictions of the training samples with their coordinates."""
+        log_p = self._pooled.copy()
+        if (left := self._fold < 0).any():
+            log_p[left] = self._log_proba(self._context.X[left])
+        latent = self._place(log_p)
+        variables = {
+            "weights": self.weights_,
+            "fold": self._fold,
+            "probability": np.exp(log_p),
+            "latent_mean": latent.mean,
+            "latent_cov": latent.cov,
+        }
+        return self._context.fit_tree(
+            {"fit": variables},
+            self._spec,
+            inference_method=self._method,
+            n_components=self._n_features_out,
+            coords={MEMBER: self._names},
+            dims=DIMS,
+        )
+
+    @override
+    def plot_map(
+        self, X: SamplesLike | None = None, y: TargetLike | None = None, **options: object
+    ) -> "Axes":
+        return super().plot_map(X, y, **{"space": "predictions", **options})
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        with suppress(TypeError, ValueError, AttributeError):  # members that `fit` refuses
+            members = [member for _, member in self.estimators or ()]
+            # The first step of a pipeline may be an imputer.
+            first = [each[0] if isinstance(each, Pipeline) else each for each in members]
+            takes = bool(first) and all(get_tags(each).input_tags.allow_nan for each in first)
+            tags.input_tags.allow_nan = takes
+        return tags
+
+
+def _as_members_take(X: SamplesLike, table: FloatArray) -> SamplesLike:
+    """Samples for the members: as given, if with names of columns, or else as numbers (N, D)."""
+    return X if hasattr(X, "columns") else table
+
+
+def _divide(X: FloatArray, targets: Targets, groups: IntArray | None) -> Training:
+    """Divisions of the samples, those that members of this package have."""
+    scaled = Scaler.fit(X).transform(X)
+    rng = np.random.default_rng()  # that of the shared divisions counts
+    n_classes = len(targets.names)
+    units = np.ones(scaled.shape[1])
+    return Training.of(scaled, targets.coded, n_classes, units, metric=None, rng=rng, groups=groups)
+
+
+def _fit_member(
+    member: tuple[str, BaseEstimator],
+    *,
+    X: SamplesLike,
+    y: np.ndarray,
+    table: FloatArray,
+    groups: IntArray | None,
+    seed: int,
+) -> tuple[BaseEstimator, FloatArray, Warned]:
+    """A member fitted to all samples, held-out log probabilities (N, K), and its warnings.
+
+    The probabilities are its own, NaN of samples that were not held out, or those of refits.
+    """
+    name, estimator = member
+    with errors_name(name), shared_training(seed):
+        with recorded_warnings() as warned:
+            model = fitted_clone(estimator, X, y, groups)
+        by_groups = has_fit_parameter(getattr(model, "estimator", model), "groups")
+        own = getattr(model, "held_out_log_proba_", None)
+        if own is not None and (groups is None or by_groups):
+            return model, bounded(np.exp(own)), warned
+        refuse_frozen(model)
+        classes = np.unique(model.classes_)
+        log_p = np.full((len(y), len(classes)), np.nan)
+        fold = _divide(table, read_classes(y), groups).divisions[0]
+        with recorded_warnings():  # the fit to all samples has warned
+            for number in np.unique(fold[fold >= 0]):
+                parts = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
+                _, p = predict_fold(model, X, y, parts, classes, groups)
+                log_p[parts[1]] = bounded(p)
+    return model, log_p, warned
+
+
+def _messages(names: Sequence[str], warned: Sequence[Warned]) -> tuple[str, ...]:
+    """Warnings of members with their names, those of several members once."""
+    of: dict[str, list[str]] = {}
+    for name, own in zip(names, warned, strict=True):
+        for each in own:
+            of.setdefault(str(each.message), []).append(name)
+    return tuple(f"{', '.join(dict.fromkeys(own))}: {message}" for message, own in of.items())
+
+
+def _encode(y: np.ndarray, models: Sequence[BaseEstimator]) -> tuple[np.ndarray, IntArray]:
+    """Classes of the fitted members, sorted, and their index of each sample, -1 if unlabelled."""
+    classes, *others = [np.unique(model.classes_) for model in models]
+    if not all(np.array_equal(classes, each) for each in others):
+        raise ValueError(f"members have different classes: {[classes, *others]}")
+    index = np.searchsorted(classes, y).clip(max=len(classes) - 1)
+    return classes, np.where(classes[index] == y, index, -1)
+
+
+def _pool_held_out(
+    log_p: FloatArray, index: IntArray, fold: IntArray
+) -> tuple[FloatArray, IntArray]:
+    """Log probabilities (N, K) of held-out samples by weights of the other folds, and the folds.
+
+    ``log_p`` are those of the members, (n_members, N, K). The fold is -1 of samples that are not
+    held out by all members, or have no class; their log probabilities are NaN.
+    """
+    known = ~np.isnan(log_p).any(axis=(0, 2)) & (index >= 0)
+    pooled = np.full(log_p.shape[1:], np.nan)
+    in_fold = np.full(len(index), -1)
+    for number in np.unique(fold[fold >= 0]):
+        out = fold == number
+        others = known & ~out
+        weights, _ = pool_weights(log_p[:, others], index[others])
+        own = known & out
+        pooled[own] = log_pool(weights, log_p[:, own])
+        in_fold[own] = number
+    return pooled, in_fold

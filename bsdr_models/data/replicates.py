@@ -1,0 +1,183 @@
+r"""Whether predictions rest on near neighbours, as those of repeated measures do.
+
+Each sample is left out of a ridge regression of the targets together with its k nearest neighbours,
+and with k random samples of the same classes instead. For independent samples these differ little.
+Replicates of one subject, copies and synthetic samples tell each other's class, and without them
+the gain over the class frequencies is lost. Leaving a set S out of N samples is closed form: with
+
+.. math::
+    A = (K + c\, 1 1^\top + \lambda I)^{-1},
+
+K the inner products of the samples and Y the targets less their means, the residuals of S are
+:math:`(A_{SS})^{-1} [A Y]_S`. The intercept, of variance c, is there since centring all samples
+first would leak the targets of S.
+"""
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+from scipy.sparse import issparse
+from scipy.special import log_softmax
+
+from bsdr_models.numerics.arrays import FloatArray, IntArray
+from bsdr_models.numerics.folds import evenly_spaced, find_copies, find_strata
+from bsdr_models.numerics.process_state import one_thread, warn
+from bsdr_models.numerics.row_space import Rows
+
+# Numbers of neighbours that are left out, of a subject with up to so many more measures.
+LEFT_OUT = (1, 4, 9, 14)
+# A class must have so many times as many samples, or all samples, whose real outputs may be those
+# of clusters.
+OF_CLASS = 4
+OF_ALL = 10
+# Lambda and c, in units of the mean squared length of a sample.
+RIDGE = 0.3
+INTERCEPT = 30.0
+# Sets of random samples.
+N_RANDOM = 3
+# A gain rests on neighbours if without them predictions are worse by so many nats,
+LEAST_LOSS = 0.1
+# so many standard errors,
+N_STANDARD_ERRORS = 4.0
+# and this share of the gain, which is itself at least so many nats.
+SHARE = 0.7
+LEAST_GAIN = 0.05
+# Most samples looked at, at cubic cost.
+MOST_SAMPLES = 600
+
+
+def warn_of_replicates(X: Rows, classes: IntArray | None, outputs: FloatArray) -> None:
+    """Warn if what scaled samples (N, D) tell of their targets rests on near neighbours.
+
+    Classes are (N,), or 0 and 1 of each label, (N, T), -1 if unknown; None of real outputs (N, K).
+    """
+    known = np.arange(X.shape[0])
+    if classes is not None:
+        known = known[(classes >= 0).reshape(len(known), -1).all(axis=1)]
+    copies = find_copies(X[known]) if len(known) else None
+    if copies is not None:  # which are held out together
+        known = known[np.sort(np.unique(copies, return_index=True)[1])]
+    some = known[evenly_spaced(len(known), MOST_SAMPLES)] if len(known) else known
+    if len(some) < 2 * OF_CLASS:
+        return
+    y = strata = None
+    if classes is None:
+        targets = outputs[some]
+        targets = targets[:, ~np.isnan(targets).any(axis=0)]
+    else:
+        strata = find_strata(classes[some])
+        targets = classes[some].astype(np.float64)
+        if classes.ndim == 1:
+            y = strata
+            targets = np.eye(int(y.max()) + 1)[y]
+    with one_thread():
+        found = targets.shape[1] > 0 and rests_on_neighbours(X[some], targets, y, strata)
+    if found:
+        warn(
+            "what the features tell of y rests on samples that resemble each other: without its "
+            "nearest neighbours a sample is predicted much worse, as with repeated measures of "
+            "one subject, or samples made by oversampling. Give fit(groups=...), the subject of "
+            "each sample, and do not oversample, or probabilities and held-out scores are too sure"
+        )
+
+
+def rests_on_neighbours(
+    X: Rows, targets: FloatArray, y: IntArray | None, strata: IntArray | None = None
+) -> bool:
+    """Whether predictions of targets (N, K), indicators of classes (N,) if given, do so.
+
+    Random samples are of the same strata, (N,), by default the classes.
+    """
+    gram, distance = _compare(X)
+    n = len(gram)
+    size = float(np.trace(gram)) / n
+    if size == 0.0:
+        return False
+    A = np.linalg.inv(gram + INTERCEPT * size + RIDGE * size * np.eye(n))
+    solved = A @ (targets - targets.mean(axis=0))
+    order = np.argsort(distance, axis=1)
+    most = n // OF_ALL
+    strata = y if strata is None else strata
+    if strata is None:
+        strata = np.zeros(n, dtype=np.int64)
+    else:
+        count = np.bincount(strata)
+        most = int(count[count > 1].min(initial=n)) // OF_CLASS
+    rng = np.random.default_rng(0)
+    for k in LEFT_OUT:
+        if k > max(most, 1):
+            break
+        near = order[:, :k]
+        others = [_random_sets(strata, near, rng) for _ in range(N_RANDOM)]
+        left_out = [targets - _residuals(A, solved, own) for own in (near, *others)]
+        if _rests(left_out[0], left_out[1:], targets, y):
+            return True
+    return False
+
+
+def _compare(X: Rows) -> tuple[FloatArray, FloatArray]:
+    """Inner products and squared distances (N, N) of samples, over the values that both have."""
+    if issparse(X):
+        gram = (X @ X.T).toarray()
+        known = np.ones((len(gram), 1))
+        squares = np.diagonal(gram)[:, None]
+    else:
+        missing = np.isnan(X)
+        Z = np.where(missing, 0.0, X)
+        gram = Z @ Z.T
+        known = (~missing).astype(np.float64)
+        squares = Z**2
+    share = known @ known.T / known.shape[1]
+    distance = (squares @ known.T + known @ squares.T - 2.0 * gram) / np.maximum(share, 0.05)
+    np.fill_diagonal(distance, np.inf)
+    return gram, distance
+
+
+def _random_sets(classes: IntArray, near: IntArray, rng: np.random.Generator) -> IntArray:
+    """Other samples (N, k) of the classes of the neighbours of each sample, at random."""
+    found = np.empty_like(near)
+    for label in np.unique(classes):
+        members = rng.permutation(np.flatnonzero(classes == label))
+        begin = rng.integers(len(members), size=len(classes))
+        begin[members] = np.arange(len(members)) + 1  # those behind the sample itself
+        wanted = classes[near] == label  # (N, k)
+        place = begin[:, None] + np.cumsum(wanted, axis=1) - 1
+        found[wanted] = members[place % len(members)][wanted]
+    return found
+
+
+def _residuals(A: FloatArray, solved: FloatArray, sets: IntArray) -> FloatArray:
+    """Residuals (N, K) of each sample, left out with a set of others (N, k)."""
+    every = np.column_stack([np.arange(len(sets)), sets])
+    blocks = A[every[:, :, None], every[:, None, :]]
+    return np.linalg.solve(blocks, solved[every])[:, 0]
+
+
+def _rests(
+    near: FloatArray, others: list[FloatArray], targets: FloatArray, y: IntArray | None
+) -> bool:
+    """Whether predictions without neighbours are so much worse than without random samples."""
+    n = len(targets)
+    if y is None:
+        error = np.mean((targets - near) ** 2, axis=1)
+        usual = np.mean([np.mean((targets - own) ** 2, axis=1) for own in others], axis=0)
+        mean = float(usual.mean())
+        worse = 0.5 * np.log(float(error.mean()) / mean)
+        z = float(np.mean(error - usual)) / (np.std(error - usual) / np.sqrt(n) + 1e-12)
+        gain = 0.5 * np.log(float(targets.var(axis=0).mean()) / mean)
+    else:
+
+        def losses(scores: FloatArray, log_scale: float) -> FloatArray:
+            return -log_softmax(np.exp(log_scale) * scores, axis=1)[np.arange(n), y]
+
+        best = minimize_scalar(
+            lambda t: np.mean([losses(own, t).mean() for own in others]),
+            bounds=(-4.0, 5.0),
+            method="bounded",
+            options={"xatol": 0.05},
+        ).x
+        usual = np.mean([losses(own, best) for own in others], axis=0)
+        difference = losses(near, best) - usual
+        worse = float(difference.mean())
+        z = worse / (difference.std() / np.sqrt(n) + 1e-12)
+        gain = float(np.mean(-np.log(targets.mean(axis=0))[y] - usual))
+    return worse > max(LEAST_LOSS, SHARE * gain) and z > N_STANDARD_ERRORS and gain > LEAST_GAIN

@@ -1,0 +1,264 @@
+"""Training samples as every model gets them, with what is held out and the metric.
+
+A fit draws several divisions of the samples into folds. Weights of the metric, temperatures and
+other choices are averages over the divisions. Within :func:`shared_training`, as in a stack, models
+of the same samples share one object, and with it the divisions and the metrics.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse
+
+from bsdr_models.learned_metric.metric import ClassBasis, Metric, MetricName
+from bsdr_models.learned_metric.weights import MetricWeights
+from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray
+from bsdr_models.numerics.dependence import effective_share
+from bsdr_models.numerics.folds import (
+    find_copies,
+    find_strata,
+    make_folds,
+    random_keys,
+    stratified_subset,
+)
+from bsdr_models.numerics.row_space import Rows, as_dense
+
+# A fit has as many divisions as together hold about so many samples out, within these limits: what
+# one division decides differs from what another one does most with few samples.
+HELD_OUT = 200
+MOST_DIVISIONS = 2
+# Numbers of samples whose divisions would take long.
+LARGE = 2**18
+
+# A fold: the number of its division, and its own number in it.
+type Fold = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """Scaled samples (N, D), complete or sparse, their classes, divisions into folds, and metric.
+
+    Classes are (N,), or 0 and 1 of each label, (N, T); -1 if unknown; None for real outputs.
+    ``groups`` (N,) are held out together: those of the user, or copies of a sample. The effective
+    number of samples is a ``share`` of their number.
+    """
+
+    X: Rows
+    classes: IntArray | None
+    n_classes: int  # classes, labels or outputs
+    units: FloatArray  # (D,)
+    keys: IntArray  # random permutation, (N,)
+    divisions: tuple[IntArray, ...]  # fold of each sample, (N,), -1 if it is never held out
+    weights: MetricWeights
+    given: IntArray | None  # groups of the user, (N,)
+    singly: IntArray  # a division without regard to these
+    groups: IntArray | None = None
+    share: float = 1.0
+    kept: IntArray | slice = slice(None)  # positions of the samples, if they are some of others
+    _metrics: dict[Fold | None, Metric] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        X: Rows,
+        classes: IntArray | None,
+        n_classes: int,
+        units: FloatArray,
+        *,
+        metric: MetricName | None,
+        rng: np.random.Generator,
+        groups: IntArray | None = None,
+    ) -> "Training":
+        """Draw divisions, and choose weights of a metric unless it is None; or those shared."""
+        store = _shared.get()
+        if store is None:
+            return cls._new(X, classes, n_classes, units, metric, rng, groups)
+        key = metric, *(_digest(part) for part in (X, classes, units, groups))
+        if key not in store.found:
+            rng = np.random.default_rng(store.seed)
+            store.found[key] = cls._new(X, classes, n_classes, units, metric, rng, groups)
+        return store.found[key]
+
+    @classmethod
+    def _new(
+        cls,
+        X: Rows,
+        classes: IntArray | None,
+        n_classes: int,
+        units: FloatArray,
+        metric: MetricName | None,
+        rng: np.random.Generator,
+        groups: IntArray | None,
+    ) -> "Training":
+        copies = find_copies(X)
+        given = groups
+        groups = copies if groups is None else groups
+        known = np.ones(X.shape[0], dtype=np.bool_) if classes is None else known_samples(classes)
+        n_divisions = int(np.clip(round(HELD_OUT / max(known.sum(), 1)), 1, MOST_DIVISIONS))
+        if np.prod(X.shape) > LARGE:
+            n_divisions = 1
+        keys = [random_keys(X, classes, rng) for _ in range(n_divisions)]
+        divisions = tuple(make_folds(own, classes, groups) for own in keys)
+        share = 1.0
+        if classes is not None and groups is not None and not issparse(X):
+            share = effective_share(np.nan_to_num(X[known]), classes[known], groups[known])
+        weights = MetricWeights(every=np.empty(0))
+        if metric is not None:
+            order = np.argsort(keys[0])
+            order = order[known[order]]
+            own = None if classes is None else classes[order]
+            folds = [fold[order] for fold in divisions]
+            dense = as_dense(X[order])
+            weights = MetricWeights.choose(metric, dense, own, units, folds, share=share)
+        return cls(
+            X=X,
+            classes=classes,
+            n_classes=n_classes,
+            units=units,
+            keys=keys[0],
+            divisions=divisions,
+            weights=weights,
+            given=given,
+            singly=divisions[0] if given is None else make_folds(keys[0], classes, copies),
+            groups=groups,
+            share=share,
+        )
+
+    def limited(self, most: int) -> "Training":
+        """With so many of the labelled samples at most, the same share of every class.
+
+        Their metrics are of their own.
+        """
+        order = np.argsort(self.keys)
+        order = order[self.known[order]]
+        if self.classes is None or len(order) <= most:
+            return self
+        strata = find_strata(self.classes[order])
+        kept = np.append(order[stratified_subset(strata, most)], np.flatnonzero(~self.known))
+        kept.sort()
+        return replace(
+            self,
+            X=self.X[kept],
+            classes=self.classes[kept],
+            keys=self.keys[kept],
+            divisions=tuple(fold[kept] for fold in self.divisions),
+            singly=self.singly[kept],
+            given=None if self.given is None else self.given[kept],
+            groups=None if self.groups is None else self.groups[kept],
+            kept=kept,
+            _metrics={},
+        )
+
+    @property
+    def known(self) -> BoolArray:
+        """Samples of which a class or a label is known, (N,)."""
+        if self.classes is None:
+            return np.ones(len(self.keys), dtype=np.bool_)
+        return known_samples(self.classes)
+
+    @property
+    def n_folds(self) -> int:
+        """Folds of the first division."""
+        return int(self.divisions[0].max(initial=-1)) + 1
+
+    def folds(self, most: float = np.inf) -> list[Fold]:
+        """Folds that are held out, of each division as many as give so many labelled samples."""
+        found = []
+        for division, fold in enumerate(self.divisions):
+            before = 0
+            for number, size in enumerate(np.bincount(fold[fold >= 0])):
+                if size and before < most:
+                    found.append((division, number))
+                before += int(size)
+        return found
+
+    def out(self, fold: Fold) -> BoolArray:
+        """Samples of a fold, (N,)."""
+        division, number = fold
+        return self.divisions[division] == number
+
+    def metric_weights(self, fold: Fold | None = None) -> FloatArray:
+        """Weights of the candidates of the metric from all samples, or without a fold, (J,)."""
+        if fold is None:
+            return self.weights.every
+        division, number = fold
+        return self.weights.without[division][number]
+
+    def metric(self, fold: Fold | None = None) -> Metric:
+        """The metric of all labelled samples, or of those that are not in a fold.
+
+        Its axes are those of all samples, or of all that are not in the fold.
+        """
+        if fold in self._metrics:
+            return self._metrics[fold]
+        rest = np.ones(len(self.keys), dtype=np.bool_) if fold is None else ~self.out(fold)
+        found = self.learn_metric(rest, self.metric_weights(fold))
+        if _shared.get() is not None:
+            self._metrics[fold] = found
+        return found
+
+    def learn_metric(self, rest: BoolArray, weights: FloatArray | None = None) -> Metric:
+        """The metric of some of the samples, (N,), by default with the weights of all."""
+        known = rest & self.known
+        basis = ClassBasis.one(int(known.sum()))
+        if self.classes is not None:
+            basis = ClassBasis.of(self.classes[known], self.share)
+        every = None if known.sum() == rest.sum() else as_dense(self.X[rest])
+        weights = self.weights.every if weights is None else weights
+        return Metric.learn(as_dense(self.X[known]), basis, weights, self.units, every=every)
+
+
+def known_samples(classes: IntArray) -> BoolArray:
+    """Samples of which a class (N,), or one of the labels (N, T), is known, (N,)."""
+    return np.asarray((classes >= 0).reshape(len(classes), -1).any(axis=1))
+
+
+# Sharing
+
+
+@dataclass(frozen=True, slots=True)
+class _Store:
+    """Seed of the divisions, and training samples by their contents."""
+
+    seed: int
+    found: dict[object, Training] = field(default_factory=dict)
+
+
+_shared: ContextVar[_Store | None] = ContextVar("shared", default=None)
+
+
+@contextmanager
+def shared_training(seed: int) -> Iterator[None]:
+    """Context in which fits to the same samples share divisions, drawn by a seed, and metrics.
+
+    Within another such context nothing changes.
+    """
+    if _shared.get() is not None:
+        yield
+        return
+    token = _shared.set(_Store(seed))
+    try:
+        yield
+    finally:
+        _shared.reset(token)
+
+
+def is_shared() -> bool:
+    """Whether fits share their training samples."""
+    return _shared.get() is not None
+
+
+def _digest(part: Any) -> object:
+    """Digest of the contents of an array, dense or sparse."""
+    if part is None:
+        return None
+    arrays = [part] if isinstance(part, np.ndarray) else [part.data, part.indices, part.indptr]
+    found = hashlib.sha1(usedforsecurity=False)
+    for array in arrays:
+        found.update(np.ascontiguousarray(array).tobytes())
+    return (*np.shape(arrays[0]), found.hexdigest())

@@ -1,1 +1,0 @@
-"""The objective of the paper, as published."""

@@ -1,0 +1,1 @@
+"""What the estimators of all models share: the fit, predictions, calibration."""

@@ -1,0 +1,1 @@
+"""Annex: Laplace's method for many samples, also in Dask arrays."""

@@ -1,0 +1,314 @@
+"""Scikit-learn regressor of BM2PCA: the epsilon-insensitive loss in place of the hinge."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+import xarray as xr
+from numpy.typing import ArrayLike
+
+from bsdr_models.bm2pca.priors import Priors
+from bsdr_models.bm2pca.problem import Problem
+from bsdr_models.bm2pca.settings import EpsilonInsensitiveLoss
+from bsdr_models.data.targets import Targets
+from bsdr_models.data.training import Training
+from bsdr_models.estimators.regressor import GaussianRegressor
+from bsdr_models.inference.dims import FEATURE
+from bsdr_models.inference.parallel import run_tasks
+from bsdr_models.inference.result import Result
+from bsdr_models.numerics.arrays import FloatArray, IntArray
+from bsdr_models.numerics.folds import N_FOLDS
+from bsdr_models.numerics.process_state import warn
+from bsdr_models.numerics.rng import RandomState
+from bsdr_models.numerics.row_space import Rows
+from bsdr_models.options import COUNT, Options
+from bsdr_models.papers.bm2pca.engines import TOL, fit_mean_field, run_sweeps
+from bsdr_models.papers.bm2pca.estimator import ConjugateEstimator
+from bsdr_models.papers.bm2pca.posterior import MarginPosterior
+
+# Sweeps of a fit without the held-out samples, enough for their predictions to converge.
+SWEEPS = 50
+# Pseudo-samples that are predicted as believed, which regularise the calibration for few samples.
+PSEUDO_SAMPLES = 1.0
+# Features up to which there are as many components, whose cost is cubic in their number,
+FEW_FEATURES = 30
+# and components of more features.
+N_COMPONENTS = 10
+# Noise precision of features of unit variance that leaves independent features to the components,
+SMALL_NOISE = 10.0
+# and observations that its prior is worth: it is fixed.
+CERTAIN = 1e6
+
+
+class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
+    r"""Bayesian max-margin principal component analysis for real targets.
+
+    Each sample has latent coordinates that explain its features and its targets. The negative log
+    density of a target is the :math:`\epsilon`-insensitive loss of support vector regression [1]_,
+
+    .. math::
+        x_n \sim N(W z_n + t, I / \tau), \qquad
+        p(y_{nc} \mid z_n) \propto e^{-2 C \max(0,\, |y_{nc} - f_{nc}| - \epsilon)}, \qquad
+        f_{nc} = \eta_c^\top z_n + \eta_{c0},
+
+    which is normal given two slack scales [2]_, so that mean field is conjugate.
+
+    Parameters
+    ----------
+    n_components : int, optional
+        Dimension R of the latent space, at most the number of features. By default it is the number
+        of features, up to 30, and 10 for more features. If there are too few components, they
+        explain the features and not the target.
+    loss : EpsilonInsensitiveLoss, optional
+        Cost C, epsilon and calibration of predictions, see
+        :class:`bsdr_models.bm2pca.EpsilonInsensitiveLoss`.
+    priors : Priors, optional
+        Hyper-parameters. By default those of the paper. With as many components as features, a
+        noise of a tenth of the features' variance is used if it predicts held-out samples better.
+    max_iter : int, default=2000
+        Iterations of mean field.
+    views, standardize, n_jobs, progressbar, random_state
+        As for :class:`bsdr_models.papers.PaperBM2PCAClassifier`.
+
+    Attributes
+    ----------
+    y_mean_, y_scale_ : ndarray of shape (n_outputs,)
+        Centre and scale of the outputs.
+    C_, epsilon_ : float
+        Loss parameters of the fit.
+    slope_, std_factor_ : ndarray of shape (n_outputs,)
+        Calibration: slopes by which the posterior mean is multiplied, relative to the mean of the
+        output, and factors of the standard deviations. Ones without calibration.
+    relevance_ : ndarray of shape (n_components,)
+        Share of each component in the variance of the predictions.
+    lower_bounds_ : ndarray of shape (n_iter,)
+        Exact bound in nats after each iteration.
+    components_, mean_, scale_, n_iter_, converged_, interrupted_
+        As for :class:`BM2PCAClassifier`.
+    idata_ : xarray.DataTree
+        Posterior draws, bound and data, for ArviZ and :mod:`bsdr_models.plots`. ``coef`` and
+        ``intercept`` are those of predictions: they are multiplied by ``slope_``, and their
+        standard deviations are at least those between the folds of the calibration.
+    model_ : pymc.Model
+        The PyMC model on the training samples.
+
+    See Also
+    --------
+    BSDRRegressor : models the targets only.
+    BM2PCAClassifier : classes.
+
+    Notes
+    -----
+    Unlike the classifier this model predicts best at convergence, because targets have noise of
+    their own.
+
+    In this model only latent coordinates that explain features can predict a target. If the
+    features are independent, a model with few components takes them as noise and predicts by
+    little more than the first component of partial least squares, so that ridge regression is
+    better. The choice of ``priors`` for few features avoids this.
+
+    A sample without a target (NaN in y) contributes its features. Missing values of X are
+    integrated out.
+
+    References
+    ----------
+    .. [1] C. Du, S. Zhe, F. Zhuang, Y. Qi, Q. He, Z. Shi (2015). Bayesian maximum margin
+           principal component analysis. AAAI 29, 2582-2588. Its loss is the hinge.
+    .. [2] N. G. Polson, S. L. Scott (2011). Data augmentation for support vector machines.
+           Bayesian Analysis 6(1), 1-23.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from bsdr_models import BM2PCARegressor
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = BM2PCARegressor(random_state=0).fit(X[:200], y[:200])
+    >>> mean, std = model.predict(X[200:], return_std=True)
+    >>> bool(model.score(X[200:], y[200:]) > 0.4)
+    True
+    """
+
+    _method = "mean_field"
+    _option_types: ClassVar[dict[str, type[Options]]] = {
+        "loss": EpsilonInsensitiveLoss,
+        "priors": Priors,
+    }
+    _parameter_constraints: ClassVar[dict[str, list[object]]] = {
+        **ConjugateEstimator._parameter_constraints,
+        "n_components": [COUNT, None],
+        "max_iter": [COUNT],
+    }
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        loss: EpsilonInsensitiveLoss | None = None,
+        views: Mapping[str, ArrayLike] | None = None,
+        priors: Priors | None = None,
+        standardize: bool = True,
+        max_iter: int = 2000,
+        n_jobs: int | None = None,
+        progressbar: bool = False,
+        random_state: RandomState = None,
+    ) -> None:
+        self.n_components = n_components
+        self.loss = loss
+        self.views = views
+        self.priors = priors
+        self.standardize = standardize
+        self.max_iter = max_iter
+        self.n_jobs = n_jobs
+        self.progressbar = progressbar
+        self.random_state = random_state
+
+    _missing_outputs: ClassVar[bool] = True
+
+    def _learn(self, targets: Targets, rng: np.random.Generator) -> Result[MarginPosterior]:
+        loss: EpsilonInsensitiveLoss = self._option("loss")
+        self.C_ = float(loss.C)
+        self.epsilon_ = float(loss.epsilon)
+        Y = targets.coded
+        self._problem = self._make_problem(Y, strategy="shared", epsilon=self.epsilon_)
+        self.slope_ = self.std_factor_ = np.ones(Y.shape[1])
+        coef_sd = np.zeros(Y.shape[1])
+        calibrate_rng, fit_rng, division_rng = rng.spawn(3)
+        if loss.calibrate:
+            coef_sd = self._calibrate(self._divide(targets, division_rng), calibrate_rng)
+        result = fit_mean_field(
+            self._problem,
+            cost=self.C_,
+            rng=fit_rng,
+            max_iter=int(self.max_iter),
+            tol=TOL,
+            progressbar=self.progressbar,
+        )
+        attrs = {
+            "C": self.C_,
+            "epsilon": self.epsilon_,
+            "slope": self.slope_.tolist(),
+            "std_factor": self.std_factor_.tolist(),
+            "coef_sd": coef_sd.tolist(),
+            "objective": "lower bound",
+        }
+        return replace(result, attrs=attrs)
+
+    def _most_components(self, n_features: int) -> int:
+        if self.n_components is None:
+            return n_features if n_features <= FEW_FEATURES else N_COMPONENTS
+        return super()._most_components(n_features)
+
+    def _calibrate(self, training: Training, rng: np.random.Generator) -> FloatArray:
+        """Set slopes and factors of the standard deviations from held-out predictions, and priors.
+
+        Return the standard deviation of coefficients between folds, (K,), 0 without folds.
+        """
+        problem = self._problem
+        observed = problem.observed.any(axis=1)
+        fold = np.where(observed, training.divisions[0], -1)
+        least = N_FOLDS if training.groups is None else 2
+        if np.count_nonzero(fold >= 0) < least:
+            warn("too few samples have a target to hold some out: predictions are not calibrated")
+            return np.zeros(problem.Y.shape[1])
+        candidates = [problem]
+        if self.priors is None and problem.n_components == problem.X.shape[1] <= FEW_FEATURES:
+            noise = {"noise_shape": CERTAIN, "noise_rate": CERTAIN / SMALL_NOISE}
+            candidates.append(replace(problem, priors=replace(problem.priors, **noise)))
+        smallest = np.inf
+        for candidate in candidates:
+            mean, variance, sd = held_out(candidate, self.C_, fold, rng, n_jobs=self.n_jobs)
+            slope, factor = calibration(problem.Y, mean, variance)
+            if (error := np.nanmean((problem.Y - slope * mean) ** 2)) < smallest:
+                smallest = error
+                coef_sd = sd
+                self.slope_ = slope
+                self.std_factor_ = factor
+                self._problem = candidate
+        return coef_sd
+
+    def _make_tree(self) -> xr.DataTree:
+        """Tree whose coefficients and intercepts are those of predictions.
+
+        Mean field has them too narrow: their spread is at least that between folds.
+        """
+        tree = super()._make_tree()
+        draws = tree["posterior"].dataset
+        coef = draws["coef"].isel({FEATURE: self._scaler.varies})
+        own = coef.var(("chain", "draw")).mean(FEATURE).values ** 0.5
+        between = np.array(self._context.attrs["coef_sd"])
+        factor = np.maximum(between / np.maximum(own, 1e-300), 1.0)
+        for name in ("coef", "intercept"):
+            mean = draws[name].mean(("chain", "draw"))
+            draws[name].values[:] = self.slope_ * (
+                mean.values + factor * (draws[name] - mean).values
+            )
+        return tree
+
+    def _mean_effects(self) -> tuple[FloatArray, FloatArray]:
+        coef, intercept = super()._mean_effects()
+        return coef * self.slope_, intercept * self.slope_
+
+    def _means(self, X: Rows) -> FloatArray:
+        return self._posterior.scores(X) * self.slope_
+
+    def _moments(self, X: Rows) -> tuple[FloatArray, FloatArray]:
+        mean, variance = self._posterior.score_moments(X)
+        std = np.sqrt(variance + noise_variance(self.C_, self.epsilon_))
+        return mean * self.slope_, std * self.std_factor_
+
+
+def noise_variance(cost: float, epsilon: float) -> float:
+    """Variance of y about f, under the density of the epsilon-insensitive loss."""
+    total = 2.0 * epsilon**3 / 3.0 + epsilon**2 / cost + epsilon / cost**2 + 0.5 / cost**3
+    return total / (2.0 * epsilon + 1.0 / cost)
+
+
+def held_out(
+    problem: Problem,
+    cost: float,
+    fold: IntArray,
+    rng: np.random.Generator,
+    *,
+    n_jobs: int | None = 1,
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Predictive mean and variance (N, K) of held-out samples, NaN for those of fold -1.
+
+    The last is the jackknife standard deviation of coefficients (K,), root mean square over
+    features. Raise KeyboardInterrupt if the user stops the fits, of a fixed number of plain sweeps.
+    """
+    n_folds = int(fold.max()) + 1
+    streams = rng.spawn(n_folds)
+
+    def moments(number: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+        test = fold == number
+        training = problem.subset(np.flatnonzero(~test))
+        posterior = run_sweeps(training, cost, SWEEPS, streams[number])
+        return *posterior.score_moments(problem.X[test]), posterior.effects()[0]
+
+    found = run_tasks(moments, range(n_folds), n_jobs=n_jobs, what="folds").complete()
+    mean, variance = np.full((2, *problem.Y.shape), np.nan)
+    for number, (own_mean, own_variance, _) in enumerate(found):
+        mean[fold == number] = own_mean
+        variance[fold == number] = own_variance
+    coef = np.stack([coef for *_, coef in found])
+    coef_sd = np.sqrt((n_folds - 1) * coef.var(axis=0).mean(axis=0))
+    return mean, variance + noise_variance(cost, float(problem.epsilon or 0.0)), coef_sd
+
+
+def calibration(
+    Y: FloatArray, mean: FloatArray, variance: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Calibration of held-out predictions (N, K), NaN without a target or a prediction.
+
+    These are the slopes (K,) of the regression of targets on predictions, at least 0, and factors
+    (K,) that scale standard deviations to the size of its residuals.
+    """
+    known = ~np.isnan(Y - mean)
+    Y, mean, variance = (np.where(known, each, 0.0) for each in (Y, mean, variance))
+    product = np.sum(Y * mean, axis=0)
+    square = np.sum(mean**2, axis=0)
+    slope = np.maximum((product + PSEUDO_SAMPLES) / (square + PSEUDO_SAMPLES), 0.0)
+    residual = (Y - slope * mean) ** 2
+    ratio = np.sum(np.divide(residual, variance, out=np.zeros_like(Y), where=known), axis=0)
+    return slope, np.sqrt((ratio + PSEUDO_SAMPLES) / (known.sum(axis=0) + PSEUDO_SAMPLES))

@@ -1,0 +1,192 @@
+r"""The objective of the paper, Eqs. (13), (17)-(20), with bounds, and its optimisation.
+
+.. math::
+    F = L_r(X, \theta) + \sum_{i=1}^4 \ln \theta_i + \tfrac{1}{\sigma_d^2} J(X)
+        \;\Big[ + L_d(X) \Big]
+
+F has no minimum: :math:`F(cX, \theta_2 / c^2) = F(X, \theta_2) - 2 \ln c` without :math:`L_d`, and
+F is unbounded as the bias or the signal goes to 0. The result therefore depends on the bounds of
+theta, here, with v the variance of a feature,
+
+====================== ========= ========
+theta                  lowest    highest
+====================== ========= ========
+1, output variance     1e-4 v    1e2 v
+2, inverse width**2    1e-3      1e3
+3, bias                1e-6 v    1e2 v
+4, inverse noise       1e-2 / v  1e4 / v
+====================== ========= ========
+
+X is free or a function of the features, :math:`X = K_{bc}\, a` (17) with
+:math:`k_{bc} = \exp(-\tfrac{\gamma}{2} |y - y'|^2)` (18). The variables of the optimiser are
+:math:`u = L^\top a`, L the Cholesky factor of :math:`K_{bc}`: then :math:`X = L u`. The mapping is
+no constraint, but it affects which optimum is found, and embeds new samples.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import solve_triangular
+from scipy.spatial.distance import pdist
+
+from bsdr_models.dgplvm.back_constraint import Embedder, median_distance
+from bsdr_models.dgplvm.criteria import class_centroids
+from bsdr_models.dgplvm.likelihood import Evaluation, FeatureGram, evaluate_paper
+from bsdr_models.dgplvm.map_search import Mode, collapsed_classes, find_mode
+from bsdr_models.dgplvm.objective import Gradient, Objective
+from bsdr_models.dgplvm.priors import LogUniform
+from bsdr_models.dgplvm.problem import Problem
+from bsdr_models.numerics.arrays import FloatArray
+from bsdr_models.numerics.kernels import rbf, squared_distances
+from bsdr_models.numerics.linalg import cholesky
+from bsdr_models.numerics.relevance import LatentCoordinates
+
+THETA = ("output variance", "inverse squared width", "bias", "inverse noise variance")
+# Lowest and highest theta for features of unit variance; initial theta there for latent
+# coordinates of unit variance: half of the variance is signal.
+_LOWEST = np.array([1e-4, 1e-3, 1e-6, 1e-2])
+_HIGHEST = np.array([1e2, 1e3, 1e2, 1e4])
+_INITIAL = np.array([0.5, 1.0, 1e-2, 2.0])
+# Power of the variance of a feature in the units of theta.
+_UNITS = np.array([1.0, 0.0, 1.0, -1.0])
+# Share of explained variance below which the latent coordinates explain nothing. One direction of
+# hundreds of pixels has a few hundredths; a collapsed signal has at most 1e-5.
+NO_SIGNAL = 1e-3
+# Criterion below which every class has collapsed to a point.
+NO_SCATTER = 1e-6
+# Distance of log theta to a bound that counts as being at it.
+_AT_BOUND = 1e-3
+
+
+def theta_priors(gram: FeatureGram) -> tuple[LogUniform, ...]:
+    """Priors of theta, 1 / theta within bounds, for features of the variance in a Gram matrix."""
+    units = float(np.log(gram.variance)) * _UNITS
+    logs = (np.log(theta) + units for theta in (_INITIAL, _LOWEST, _HIGHEST))
+    return tuple(LogUniform(start, (low, high)) for start, low, high in zip(*logs, strict=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelMapping:
+    """Latent coordinates as sums of kernels at samples X (N, D), Eqs. (17) and (18).
+
+    ``lengthscale`` is gamma^-1/2, and ``factor`` (N, N) L.
+    """
+
+    X: FloatArray
+    lengthscale: float
+    factor: FloatArray
+
+    @classmethod
+    def of(cls, X: FloatArray, width: float | None) -> "KernelMapping":
+        """The width is gamma in units of 1 / the median squared distance.
+
+        None is its limit at infinity, in which K_bc is the identity and a are the coordinates.
+        """
+        if width is None:
+            return cls(X=X, lengthscale=0.0, factor=np.eye(len(X)))
+        lengthscale = (width / median_distance(X)) ** -0.5
+        factor = cholesky(rbf(X, None, lengthscale), name="kernel matrix of the mapping")
+        return cls(X=X, lengthscale=lengthscale, factor=factor)
+
+    def raw(self, latent: FloatArray) -> FloatArray:
+        """The u of latent coordinates, both (N, R)."""
+        return solve_triangular(self.factor, latent, lower=True)
+
+    def embedder(self, u: FloatArray) -> "PaperEmbedder":
+        """Embedder with the weights a of coordinates u (N, R)."""
+        weights = solve_triangular(self.factor, u, lower=True, trans="T")
+        return PaperEmbedder(X=self.X, lengthscale=self.lengthscale, weights=weights)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaperEmbedder(Embedder):
+    """Embedding by the paper's back-constraint with weights (N, R), which is deterministic."""
+
+    X: FloatArray
+    lengthscale: float
+    weights: FloatArray
+
+    def latent(self, X: FloatArray) -> FloatArray:
+        """Latent coordinates of samples (M, D), (M, R)."""
+        return rbf(X, self.X, self.lengthscale) @ self.weights
+
+    def embed(self, X: FloatArray) -> LatentCoordinates:
+        """Latent coordinates of samples, with covariances of zero."""
+        return certain(self.latent(X))
+
+
+def certain(latent: FloatArray) -> LatentCoordinates:
+    """Latent coordinates (N, R) with covariances of zero."""
+    return LatentCoordinates(mean=latent, cov=np.zeros((*latent.shape, latent.shape[1])))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaperObjective(Objective):
+    """Eq. (13) of the paper by coordinates u of the mapping; with dynamics, Eq. (19)."""
+
+    mapping: KernelMapping
+
+    def raw(self, latent: FloatArray) -> FloatArray:
+        """The u of latent coordinates, both (N, R)."""
+        return self.mapping.raw(latent)
+
+    def transform(self, raw: FloatArray) -> tuple[FloatArray, Gradient]:
+        """Latent coordinates of coordinates u, both (N, R), and the map of gradients back."""
+        factor = self.mapping.factor
+        return factor @ raw, lambda gradient: factor.T @ gradient
+
+    def likelihood(self, latent: FloatArray, log_kernel: FloatArray) -> Evaluation:
+        """Eq. (8), without the prior of theta."""
+        return evaluate_paper(latent, log_kernel, self.gram)
+
+
+def fit_paper(
+    problem: Problem, mapping: KernelMapping, rng: np.random.Generator, *, progressbar: bool = False
+) -> Mode[PaperObjective]:
+    """Minimise the paper's objective within bounds."""
+    gram = FeatureGram.of(problem.X - problem.X.mean(axis=0))
+    objective = PaperObjective(
+        gram=gram,
+        criterion=problem.make_criterion(),
+        weight=problem.priors.weight,
+        n_components=problem.n_components,
+        parameter_priors=theta_priors(gram) + problem.dynamics_priors,
+        dynamics=problem.dynamics,
+        mapping=mapping,
+    )
+    initial = problem.starts(int(problem.optimization.n_restarts), rng)
+    return find_mode(objective, initial, problem.optimization, progressbar=progressbar)
+
+
+def collapse(mode: Mode[PaperObjective], problem: Problem) -> str | None:
+    r"""A warning if the mode is degenerate, or None.
+
+    The share of the signal is the prior variance of a feature explained by the latent coordinates,
+    :math:`\theta_1 (1 - \overline{\exp(-\theta_2 |x_i - x_j|^2 / 2)})`, relative to that and the
+    noise: 0 for a vanishing signal and for coinciding latent coordinates. The bias vanishes for
+    centred features, which needs no warning.
+    """
+    log_theta = mode.log_parameters[:4]
+    latent = mode.latent
+    J = mode.terms.criterion
+    output, inverse_width, _, inverse_noise = np.exp(log_theta)
+    similarity = np.exp(-0.5 * inverse_width * squared_distances(latent)).mean()
+    signal = output * (1.0 - similarity)
+    share = float(signal / (signal + 1.0 / inverse_noise))
+    if share < NO_SIGNAL:
+        pairs = pdist(class_centroids(latent, problem.y_index), "sqeuclidean")
+        return (
+            "the latent coordinates explain almost nothing of the features: signal share "
+            f"{share:.2g}, distance between centroids {float(np.sqrt(pairs.mean())):.2g}"
+        )
+    if (message := collapsed_classes(J, NO_SCATTER)) is not None:
+        return message
+    low, high = (bound[:4] for bound in mode.objective.parameter_bounds)
+    near = (log_theta - low < _AT_BOUND) | (high - log_theta < _AT_BOUND)
+    names = [name for name, at in zip(THETA, near, strict=True) if at and name != "bias"]
+    if names:
+        return (
+            f"{' and '.join(names)} ended at a bound, on which the result then depends: "
+            "the objective of the paper has no minimum of its own"
+        )
+    return None
