@@ -64,6 +64,8 @@ def _read(name: str) -> tuple[str, tuple[str, ...]]:
         elif isinstance(node, ast.ImportFrom):
             whole = [f"{node.module}.{alias.name}" for alias in node.names]
             imported += [name if _path(name) else str(node.module) for name in whole]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "annex":
+            imported.append(f"bsdr_models.{ast.literal_eval(node.args[0])}")
         body = getattr(node, "body", None)
         if isinstance(body, list):
             node.body = [each for each in body if not _is_text(each)] or [ast.Pass()]

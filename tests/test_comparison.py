@@ -23,10 +23,9 @@ from bsdr_models import (
     BSDRClassifier,
     Sampling,
     StackedClassifier,
-    baselines,
     compare_models,
-    comparison,
 )
+from bsdr_models.compare import baselines, comparison
 from bsdr_models.metrics import expected_calibration_error
 
 # After two folds no model is dropped.

@@ -98,9 +98,15 @@ def module_of(path):
 MODULES = {module_of(path): path for path in (ROOT / "bsdr_models").rglob("*.py")}
 
 
+def is_for_types(node):
+    """Whether what is below ``if TYPE_CHECKING`` is never run."""
+    return isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"
+
+
 def imports(path, *, anywhere=True):
     """Modules of the package that a file imports: wherever it does, or when it is loaded."""
     tree = ast.parse(path.read_text())
+    tree.body = [node for node in tree.body if not is_for_types(node)]
     found = set()
     for node in ast.walk(tree) if anywhere else tree.body:
         if isinstance(node, ast.ImportFrom) and node.module.startswith("bsdr_models"):

@@ -17,8 +17,8 @@ from bsdr_models import (
     DGPLVMClassifier,
     PredictionPlane,
     cross_validated_map,
-    plane,
 )
+from bsdr_models.estimators import plane
 
 
 def planted(rng, n=400, k=6, scale=3.0):

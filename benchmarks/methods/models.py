@@ -125,7 +125,7 @@ def stack(training: Training, n_components: int, seed: int) -> Fitted:
 
 def _modules(paper: str) -> tuple[str, ...]:
     """Only names of arguments are here, and arguments are in the key of a result."""
-    return f"bsdr_models.{paper}.estimator", f"bsdr_models.{paper}.paper.estimator"
+    return f"bsdr_models.{paper}.estimator", f"bsdr_models.papers.{paper}.estimator"
 
 
 METHODS: dict[str, Method] = {}

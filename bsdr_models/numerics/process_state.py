@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 type Warned = list[warnings.WarningMessage]
 
 # Warnings name the line of the user that called the package.
-PACKAGE = (os.path.dirname(__file__),)
+PACKAGE = (os.path.dirname(os.path.dirname(__file__)),)
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:

@@ -2,19 +2,17 @@
 
 import json
 from datetime import datetime
-from pathlib import Path
 
 import numpy as np
 import pytest
 import xarray as xr
 
-import bsdr_models
 from bsdr_models.bsdr.spec import PROJECTION_PRECISION_DIMS, SPEC
 from bsdr_models.inference.datatree import Context
 from bsdr_models.inference.spec import find_spec
 
 S, N, D, R, K = 5, 6, 4, 2, 3
-FOLDERS = sorted(path.parent.name for path in Path(bsdr_models.__file__).parent.glob("*/spec.py"))
+FOLDERS = ("bm2pca", "bsdr", "dgplvm")
 
 
 @pytest.fixture
