@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bsdr_models.numerics.arrays import FloatArray, IntArray
-from bsdr_models.numerics.dependence import error_of_sum
 
 # Bootstrap replicates.
 N_RESAMPLES = 1000
@@ -105,6 +104,19 @@ class HeldOutScore:
     def attrs(self) -> dict[str, float]:
         """Attributes of a tree; none without held-out labels."""
         return self.named() if np.isfinite(self.score) else {}
+
+
+def error_of_sum(residual: FloatArray, groups: IntArray | None = None) -> float:
+    """Standard error of a sum of N terms, given their residuals.
+
+    Terms are independent or, if their ``groups`` (N,) are given, sums of different groups are.
+    """
+    if groups is not None:
+        residual = np.bincount(np.unique(groups, return_inverse=True)[1], residual)
+    n = len(residual)
+    if n < 2:
+        return np.inf
+    return float(np.sqrt(n / (n - 1) * np.sum(residual**2)))
 
 
 def error_of_folds(n_folds: float | None, ratio: float | None = None) -> float:

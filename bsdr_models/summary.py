@@ -8,7 +8,7 @@ import pandas as pd
 import xarray as xr
 from scipy.sparse import issparse
 
-from bsdr_models.data.groups import majority_share
+from bsdr_models.data.targets import majority_share
 from bsdr_models.data.validation import R_HAT_LIMIT
 from bsdr_models.inference.dims import FEATURE
 from bsdr_models.metrics import baseline, lack_of_signal, no_signal

@@ -25,8 +25,8 @@ from bsdr_models.compare.baselines import (
 from bsdr_models.compare.cross_validation import Splits, read_classes, read_folds
 from bsdr_models.compare.members import Fold, check_models, predict_fold
 from bsdr_models.compare.stacking import StackedClassifier
-from bsdr_models.data.groups import read_groups
 from bsdr_models.data.replicates import warn_of_replicates
+from bsdr_models.data.targets import read_groups
 from bsdr_models.data.training import shared_training
 from bsdr_models.data.validation import check_samples, encode_labels, validate_samples
 from bsdr_models.dgplvm.estimator import DGPLVMClassifier

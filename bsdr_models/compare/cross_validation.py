@@ -22,7 +22,7 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import column_or_1d
 
 from bsdr_models.compare.members import Fold, fitted_clone, predict_fold, refuse_frozen
-from bsdr_models.data.groups import read_groups
+from bsdr_models.data.targets import read_groups
 from bsdr_models.data.validation import check_samples, constant_features_ignored
 from bsdr_models.estimators.base import last_step
 from bsdr_models.inference.dims import LABEL, OBS

@@ -5,13 +5,12 @@ other choices are averages over the divisions. Within :func:`shared_training`, a
 of the same samples share one object, and with it the divisions and the metrics.
 """
 
-import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Any
 
+import joblib
 import numpy as np
 from scipy.sparse import issparse
 
@@ -76,25 +75,12 @@ class Training:
     ) -> "Training":
         """Draw divisions, and choose weights of a metric unless it is None; or those shared."""
         store = _shared.get()
-        if store is None:
-            return cls._new(X, classes, n_classes, units, metric, rng, groups)
-        key = metric, *(_digest(part) for part in (X, classes, units, groups))
-        if key not in store.found:
+        key = None
+        if store is not None:
+            key = joblib.hash((metric, X, classes, units, groups))
+            if key in store.found:
+                return store.found[key]
             rng = np.random.default_rng(store.seed)
-            store.found[key] = cls._new(X, classes, n_classes, units, metric, rng, groups)
-        return store.found[key]
-
-    @classmethod
-    def _new(
-        cls,
-        X: Rows,
-        classes: IntArray | None,
-        n_classes: int,
-        units: FloatArray,
-        metric: MetricName | None,
-        rng: np.random.Generator,
-        groups: IntArray | None,
-    ) -> "Training":
         copies = find_copies(X)
         given = groups
         groups = copies if groups is None else groups
@@ -115,7 +101,7 @@ class Training:
             folds = [fold[order] for fold in divisions]
             dense = as_dense(X[order])
             weights = MetricWeights.choose(metric, dense, own, units, folds, share=share)
-        return cls(
+        training = cls(
             X=X,
             classes=classes,
             n_classes=n_classes,
@@ -128,6 +114,9 @@ class Training:
             groups=groups,
             share=share,
         )
+        if store is not None:
+            store.found[key] = training
+        return training
 
     def limited(self, most: int) -> "Training":
         """With so many of the labelled samples at most, the same share of every class.
@@ -226,7 +215,7 @@ class _Store:
     """Seed of the divisions, and training samples by their contents."""
 
     seed: int
-    found: dict[object, Training] = field(default_factory=dict)
+    found: dict[str | None, Training] = field(default_factory=dict)
 
 
 _shared: ContextVar[_Store | None] = ContextVar("shared", default=None)
@@ -251,14 +240,3 @@ def shared_training(seed: int) -> Iterator[None]:
 def is_shared() -> bool:
     """Whether fits share their training samples."""
     return _shared.get() is not None
-
-
-def _digest(part: Any) -> object:
-    """Digest of the contents of an array, dense or sparse."""
-    if part is None:
-        return None
-    arrays = [part] if isinstance(part, np.ndarray) else [part.data, part.indices, part.indptr]
-    found = hashlib.sha1(usedforsecurity=False)
-    for array in arrays:
-        found.update(np.ascontiguousarray(array).tobytes())
-    return (*np.shape(arrays[0]), found.hexdigest())

@@ -26,9 +26,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from bsdr_models.data.groups import read_groups
 from bsdr_models.data.replicates import warn_of_replicates
-from bsdr_models.data.targets import Targets
+from bsdr_models.data.targets import Targets, read_groups
 from bsdr_models.data.training import is_shared
 from bsdr_models.data.validation import (
     check_order,

@@ -9,7 +9,7 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
 from bsdr_models.data import validation
-from bsdr_models.data.groups import read_groups
+from bsdr_models.data.targets import read_groups
 from bsdr_models.data.training import Training
 from bsdr_models.learned_metric.metric import MetricName
 from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, TargetLike

@@ -1,4 +1,4 @@
-"""Dependent samples: their intraclass correlation, effective number, and errors of sums.
+"""Dependent samples: their intraclass correlation and effective number.
 
 References
 ----------
@@ -51,16 +51,3 @@ def intraclass(values: FloatArray, groups: IntArray) -> float:
     typical = (n_samples - np.sum(size**2) / n_samples) / (n_groups - 1)
     variance = max(between - within, 0.0) / typical
     return float(variance / (variance + within)) if variance > 0.0 else 0.0
-
-
-def error_of_sum(residual: FloatArray, groups: IntArray | None = None) -> float:
-    """Standard error of a sum of N terms, given their residuals.
-
-    Terms are independent or, if their ``groups`` (N,) are given, sums of different groups are.
-    """
-    if groups is not None:
-        residual = np.bincount(np.unique(groups, return_inverse=True)[1], residual)
-    n = len(residual)
-    if n < 2:
-        return np.inf
-    return float(np.sqrt(n / (n - 1) * np.sum(residual**2)))

@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from scipy.special import entr
 
-from bsdr_models.data.groups import majority_share, name_groups
+from bsdr_models.data.targets import majority_share, name_groups
 from bsdr_models.data.validation import check_order
 from bsdr_models.estimators.plane import PredictionPlane
 from bsdr_models.inference.dims import COMPONENT, COMPONENT_AUX, LABEL, OBS

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from bsdr_models.metrics import error_of_sum
 from bsdr_models.numerics.dependence import (
     effective_share,
-    error_of_sum,
     intraclass,
     weigh_samples,
 )
