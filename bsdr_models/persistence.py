@@ -4,6 +4,7 @@ import errno
 import io
 import json
 import os
+import pickle
 import secrets
 import shutil
 from contextlib import suppress
@@ -16,7 +17,9 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
 import skops.io
 import xarray as xr
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
+from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models.inference.datatree import package_version
@@ -33,8 +36,9 @@ HEADER = "bsdr_models.json"
 SCHEMA_JSON = "schema.json"
 # What the names of all classes of this package begin with.
 PACKAGE = "bsdr_models."
-# Bytes of a member that is parsed as a whole. Arrays are members of their own.
-MAX_JSON = 2**26
+# Bytes of a member that is parsed as a whole, to objects of about forty times the size. Arrays are
+# members of their own: the schema of a stack has less than a megabyte.
+MAX_JSON = 2**22
 # Most bytes of all members together: the larger of this number,
 MAX_UNPACKED = 2**28
 # and so many times the size of the file.
@@ -146,20 +150,50 @@ def _with_stored_trees(estimator: "Estimator") -> "Estimator":
             node.path: node.to_dataset(inherit=False).to_dict(data="array") for node in tree.subtree
         }
     if members := vars(stored).get("estimators_"):
-        stored.estimators_ = [_with_stored_trees(m) if _is_ours(m) else m for m in members]
+        stored.estimators_ = [_with_members_stored(member) for member in members]
     return stored
 
 
-def _restore_trees(estimator: "Estimator") -> None:
-    """Make trees of what `_with_stored_trees` has stored, after a check of the attributes."""
-    state = estimator.__dict__
-    if hidden := [name for name in state if callable(getattr(type(estimator), name, None))]:
-        raise ValueError(f"it replaces the method {hidden[0]!r}")
-    if state["_tree"] is not None:
-        groups = {key: xr.Dataset.from_dict(group) for key, group in state["_tree"].items()}
-        state["_tree"] = xr.DataTree.from_dict(groups)
-    for member in filter(_is_ours, state.get("estimators_", ())):
-        _restore_trees(member)
+def _with_members_stored(model: BaseEstimator) -> BaseEstimator:
+    """The same of a member, which may be of this package, the step of a pipeline, or another."""
+    if _is_ours(model):
+        return _with_stored_trees(model)
+    if isinstance(model, Pipeline):
+        model = copy(model)
+        model.steps = [(name, _with_members_stored(step)) for name, step in model.steps]
+    return model
+
+
+class _Reader(pickle.Pickler):
+    """Finds the estimators in what a file holds, and refuses what would crash or be called.
+
+    Nothing is written: a pickler passes over every object once, and leaves out the arrays.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(io.BytesIO(), protocol=5, buffer_callback=lambda _: None)
+        self.estimators: list[BaseEstimator] = []
+
+    def persistent_id(self, part: object) -> None:
+        """Look at one object."""
+        if issparse(part):
+            if not hasattr(part, "check_format"):
+                raise ValueError(f"it holds a {type(part).__qualname__}")
+            part.check_format(full_check=True)  # an index out of range ends the process
+        if isinstance(part, BaseEstimator) and not isinstance(part, type):
+            kind = type(part)
+            if hidden := [name for name in vars(part) if callable(getattr(kind, name, None))]:
+                raise ValueError(f"it replaces the method {hidden[0]!r}")
+            self.estimators.append(part)
+
+
+def _restore_trees(estimators: list[BaseEstimator]) -> None:
+    """Make trees of what `_with_stored_trees` has stored."""
+    for estimator in filter(_is_ours, estimators):
+        state = estimator.__dict__
+        if state.get("_tree") is not None:
+            groups = {key: xr.Dataset.from_dict(group) for key, group in state["_tree"].items()}
+            state["_tree"] = xr.DataTree.from_dict(groups)
 
 
 def _unpack(contents: bytes) -> "Estimator":
@@ -182,7 +216,9 @@ def _unpack(contents: bytes) -> "Estimator":
     estimator = skops.io.loads(contents, trusted=[*classes, *OTHERS])
     if not _is_ours(estimator):
         raise ValueError(f"it holds a {type(estimator).__qualname__}")
-    _restore_trees(estimator)
+    reader = _Reader()
+    reader.dump(estimator)
+    _restore_trees(reader.estimators)
     return estimator
 
 

@@ -30,6 +30,8 @@ from sklearn.datasets import load_iris
 from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import bsdr_models
 from bsdr_models import (
@@ -39,6 +41,8 @@ from bsdr_models import (
     BSDRRegressor,
     DGPLVMClassifier,
     Sampling,
+    StackedClassifier,
+    load,
     persistence,
 )
 from bsdr_models.bm2pca import sparse_metric, subspace
@@ -582,6 +586,46 @@ def test_an_attribute_in_the_place_of_a_method(saved, small):
     assert_refused(saved, "it replaces the method 'predict'")
 
 
+def test_a_method_of_a_member_that_is_replaced(tmp_path):
+    """Also of other packages, in a pipeline: its methods are called by predictions."""
+    X, y = load_iris(return_X_y=True)
+    member = make_pipeline(StandardScaler(), LogisticRegression())
+    stack = StackedClassifier([("a", member), ("b", BM2PCAClassifier(1))], random_state=0)
+    stack.fit(X[::3], y[::3])
+    stack.estimators_[0][0].__dict__["transform"] = None
+    path = tmp_path / "stack.skops"
+    stack.save(path)
+    assert_refused(path, "it replaces the method 'transform'")
+
+
+def test_a_sparse_matrix_whose_indices_are_out_of_range(tmp_path):
+    """Products with it would write anywhere in memory."""
+    rng = np.random.default_rng(0)
+    X = csr_array(rng.standard_normal((30, 6)) * (rng.random((30, 6)) < 0.5))
+    y = (X.sum(axis=1) > 0.0).astype(int)
+    model = BM2PCAClassifier(1, random_state=0).fit(X, y)
+    path = tmp_path / "model.skops"
+    model.save(path)
+    assert load(path).n_features_in_ == 6
+    model._context.X.indices[3] = 10**6
+    model.save(path)
+    assert_refused(path, "indices")
+
+
+def test_a_stack_whose_members_in_pipelines_have_trees(tmp_path):
+    X, y = load_iris(return_X_y=True)
+    member = make_pipeline(StandardScaler(), BM2PCAClassifier(1, random_state=0))
+    stack = StackedClassifier([("a", member), ("b", BM2PCAClassifier(1))], random_state=0)
+    stack.fit(X[::3], y[::3])
+    tree = stack.estimators_[0][-1].idata_
+    tree.attrs["said"] = "by the user"
+    path = tmp_path / "stack.skops"
+    stack.save(path)
+    again = load(path)
+    assert again.estimators_[0][-1].idata_.attrs["said"] == "by the user"
+    np.testing.assert_array_equal(again.predict_proba(X), stack.predict_proba(X))
+
+
 def add(value):
     """A change of a saved file: one more attribute of the estimator, a node of skops."""
 
@@ -662,6 +706,11 @@ def deep(members):
     members["schema.json"] = b"[" * 10**6 + b"]" * 10**6
 
 
+def many_lists(members):
+    """Small in the archive, gigabytes when it is parsed."""
+    members["schema.json"] = members["schema.json"][:-1] + b', "more": [' + b"[]," * 10**7 + b"0]}"
+
+
 HUGE = {"descr": "<f8", "fortran_order": False, "shape": (10**7, 10**5)}
 TUPLE = {"__class__": "tuple", "__module__": "builtins", "__loader__": "TupleNode"}
 CALL = "ConstructorFromReduceNode"
@@ -704,6 +753,7 @@ FORGED = {
     "an array that is no part": (outside, "There is no item"),
     "lists in lists": (deep, "cannot be loaded"),
     "a header that is a list": (of_json(persistence.HEADER, dict.clear), "cannot be loaded"),
+    "a schema of many megabytes": (many_lists, "schema.json has \\d+ bytes"),
     "no schema": (lambda members: members.pop("schema.json"), "cannot be loaded"),
     "a schema that is a list": (lambda m: m.update({"schema.json": b"[]"}), "cannot be loaded"),
 }
