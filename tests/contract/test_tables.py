@@ -14,6 +14,7 @@ from scipy import sparse
 from sklearn.base import clone
 
 from bsdr_models import (
+    BM2PCAClassifier,
     BM2PCARegressor,
     DGPLVMClassifier,
     StackedClassifier,
@@ -67,6 +68,23 @@ def said(model, X):
 # All estimators read tables and targets by the same functions.
 READERS = ("PaperBSDRClassifier", "BM2PCARegressor")
 every_reader = pytest.mark.parametrize("kind", READERS)
+
+
+def test_an_excel_file_is_a_table(tmp_path):
+    """With what the extra ``io`` installs; the empty cells are missing values."""
+    rng = np.random.default_rng(0)
+    kind = np.repeat(["a", "b"], 15)
+    table = pd.DataFrame(rng.standard_normal((30, 4)).round(3), columns=NAMES)
+    table.iloc[:, 0] += 3.0 * (kind == "b")
+    table.iloc[2, 1] = np.nan
+    table["class"] = kind
+    table.to_excel(tmp_path / "samples.xlsx", index=False)
+    read = pd.read_excel(tmp_path / "samples.xlsx")
+    pd.testing.assert_frame_equal(read, table)
+    X = read.drop(columns="class")
+    model = BM2PCAClassifier(1, random_state=0).fit(X, read["class"])
+    assert model.feature_names_in_.tolist() == NAMES
+    assert model.score(X, read["class"]) > 0.8
 
 
 @pytest.mark.parametrize("library", TABLES)
