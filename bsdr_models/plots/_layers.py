@@ -1,5 +1,6 @@
 """Layers of a map of samples: background, points, their own uncertainty, strips."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -8,9 +9,12 @@ import numpy as np
 import xarray as xr
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.backend_bases import RendererBase
 from matplotlib.collections import EllipseCollection
 from matplotlib.colors import to_rgb
 from matplotlib.lines import Line2D
+from matplotlib.text import Text
+from matplotlib.transforms import Bbox
 from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
@@ -49,6 +53,12 @@ N_MOVES = 100  # rounds, of which a pile of 500 samples needs about 80
 MOST_MOVED = 2000  # samples; more overlap anyway
 # Pixels of a grid cell of the background along each axis.
 SHARPEN = 8
+# Candidate places of a name: distance of its edge from the point (points of 1/72 inch), and degrees
+# from the direction outwards.
+DISTANCES = (5.0, 10.0, 18.0, 28.0, 40.0, 55.0, 75.0, 100.0)
+TURNS = (0.0, 20.0, -20.0, 45.0, -45.0, 75.0, -75.0, 110.0, -110.0, 180.0)
+NEAR = 9.0  # distance beyond which a line leads from a name to its point
+LEADER = {"arrowstyle": "-", "color": GREY, "linewidth": 0.6, "shrinkA": 0.0, "shrinkB": 3.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,6 +225,70 @@ def class_names(
     shades = [DARKER * np.array(to_rgb(color(looks[c]))) for c in some]
     style: dict[str, Any] = {"fontsize": size, "fontweight": "bold", "gid": "class"}
     return middle, [target.names[c] for c in some], [style | {"color": shade} for shade in shades]
+
+
+class Names(Artist):
+    """Names of points (M, 2), the first ones first, outwards from the middle of points (A, 2).
+
+    A name covers neither another nor the artists beside. Without room one after the first
+    ``required`` is left out, and those cover a few points. They are placed at drawing time, because
+    layouts resize the Axes until then.
+    """
+
+    def __init__(
+        self,
+        ax: Axes,
+        points: FloatArray,
+        names: Sequence[str],
+        *,
+        avoid: FloatArray,
+        beside: Sequence[Artist] = (),
+        required: int = 0,
+        styles: Sequence[dict[str, Any]] = (),
+    ) -> None:
+        super().__init__()
+        self.dots = np.concatenate([points, avoid])
+        self.beside = beside
+        self.required = required
+        self.texts = []
+        for number, name in enumerate(names):
+            style: dict[str, Any] = {"fontsize": 7.5, "color": INK}
+            style |= dict(*styles[number : number + 1])
+            style |= {"ha": "center", "va": "center", "path_effects": HALO, "zorder": 13.0}
+            text = ax.annotate(name, points[number], (0.0, 0.0), textcoords="offset points",
+                               arrowprops=LEADER, in_layout=False, **style)  # fmt: skip
+            self.texts.append(text)
+        self.set(in_layout=False, zorder=0.0)
+        ax.add_artist(self)
+
+    def draw(self, renderer: RendererBase) -> None:
+        """Place the texts, which are drawn after this artist."""
+        assert isinstance(self.axes, Axes)
+        scale = figure_of(self.axes).dpi / 72.0
+        inside = self.axes.get_window_extent()
+        dots = self.axes.transData.transform(self.dots)
+        middle = dots[len(self.texts) :].mean(axis=0)
+        taken = [artist.get_window_extent() for artist in self.beside]
+        for number, (text, dot) in enumerate(zip(self.texts, dots, strict=False)):
+            size = Text.get_window_extent(text, renderer)
+            half = np.array([size.width, size.height]) / 2.0 + 1.0
+            outward = np.arctan2(*(dot - middle)[::-1])
+            places = []
+            for distance, turn in product(DISTANCES, np.radians(TURNS)):
+                way = np.array([np.cos(outward + turn), np.sin(outward + turn)])
+                shift = (np.min(half / np.maximum(np.abs(way), 1e-9)) + distance * scale) * way
+                box = Bbox(dot + shift + np.outer([-1.0, 1.0], half))
+                if inside.count_contains(box.corners()) == 4 and not box.count_overlaps(taken):
+                    covered = box.padded(3.5 * scale).count_contains(dots)
+                    places.append((covered, distance, shift, box))
+            places = [place for place in places if not place[0] or number < self.required]
+            text.set_visible(bool(places) and inside.contains(*dot))
+            if text.get_visible():
+                _, distance, shift, box = min(places, key=lambda place: place[0])
+                taken.append(box)
+                text.set_position(tuple(shift / scale))
+                if text.arrow_patch is not None:
+                    text.arrow_patch.set_visible(distance > NEAR)
 
 
 def draw_background(ax: Axes, probability: xr.DataArray, looks: list[int]) -> None:

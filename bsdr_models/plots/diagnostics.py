@@ -9,8 +9,7 @@ from matplotlib.axes import Axes
 from bsdr_models.inference.dims import OBS
 from bsdr_models.inference.trees import read
 from bsdr_models.numerics.outliers import q_limit, t2_limit
-from bsdr_models.plots._layers import draw_points
-from bsdr_models.plots._names import Names
+from bsdr_models.plots._layers import Names, draw_points
 from bsdr_models.plots._read import read_target
 from bsdr_models.plots._style import (
     GREY,
@@ -104,7 +103,7 @@ def plot_outliers(
     excess = np.maximum(t2 / limit, q / q_end)[out]
     named = out[np.argsort(-excess, kind="stable")][:MAX_NAMED]
     names = [str(name) for name in dataset[OBS].values[named]]
-    Names(ax, points[named], names, centre=np.zeros(2), avoid=points)
+    Names(ax, points[named], names, avoid=points)
     return ax
 
 

@@ -23,7 +23,6 @@ from bsdr_models.metrics import HeldOutScore, log_losses
 from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray, TargetLike
 from bsdr_models.plots import _layers
 from bsdr_models.plots._layers import OPACITY, STEPS, SURE, Samples
-from bsdr_models.plots._names import Names
 from bsdr_models.plots._read import Classes, Values, caveats, label_values, read_target
 from bsdr_models.plots._style import (
     GREY,
@@ -460,9 +459,7 @@ def draw_map(
     middle, classes, styles = _layers.class_names(at, target if named else None, looks)
     points = np.concatenate([middle, at[to_name]])
     texts = [*classes, *map(str, shown.obs[to_name])]
-    if texts:
-        Names(ax, points, texts, centre=np.median(at, axis=0), avoid=at, beside=beside,
-              required=len(classes), styles=styles)  # fmt: skip
+    _layers.Names(ax, points, texts, avoid=at, beside=beside, required=len(classes), styles=styles)
     return ax
 
 

@@ -17,7 +17,8 @@ EXACT = {"temperature": 1.0, "random_state": 0}
 
 
 def note_of(ax):
-    return ax.texts[-1].get_text().replace("\n", " ")
+    (note,) = (text for text in ax.texts if text.get_fontsize() == 8.5)
+    return note.get_text().replace("\n", " ")
 
 
 @pytest.fixture(scope="module")

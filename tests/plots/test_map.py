@@ -6,6 +6,7 @@ import pytest
 import xarray as xr
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from matplotlib.transforms import Affine2D
 from scipy.interpolate import RegularGridInterpolator
 from scipy.optimize import linear_sum_assignment
@@ -33,7 +34,7 @@ from bsdr_models.plots._style import PALETTE, color
 def artists(ax, gid):
     return [
         item
-        for item in (*ax.collections, *ax.lines, *ax.patches, *ax.texts, *named(ax))
+        for item in (*ax.collections, *ax.lines, *ax.patches, *ax.texts)
         if item.get_gid() == gid
     ]
 
@@ -43,13 +44,9 @@ def background(ax):
     return images[0] if images else None
 
 
-def named(ax):
-    """Texts of the names of samples and classes."""
-    return [text for names in ax.artists for text in names.texts]
-
-
 def names_in(ax):
-    return [text.get_text() for text in named(ax) if text.get_gid() != "class"]
+    """Names of samples."""
+    return [text.get_text() for text in ax.texts if text.get_fontsize() == 7.5]
 
 
 def assert_near(ax, at, expected):
@@ -365,7 +362,7 @@ def test_names_of_classes_stand_beside_their_samples_and_cover_none(new):
     )
     assert [text.get_text() for text in names] == dataset["outcome"].values.tolist()
     for c, text in enumerate(names):
-        box = text.get_window_extent()
+        box = Text.get_window_extent(text)
         assert box.count_contains(ax.transData.transform(points)) == 0
         here = dataset["latent_mean"].values[dataset["y"].values == text.get_text()]
         middle = ax.transData.transform(np.median(here, axis=0))
