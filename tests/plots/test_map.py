@@ -27,7 +27,6 @@ from bsdr_models.data.groups import name_groups
 from bsdr_models.inference.latent_grid import axis_limits, class_frequency, evaluate_on_grid
 from bsdr_models.plots import _layers, map_table, plot_map
 from bsdr_models.plots._layers import OPACITY, tint
-from bsdr_models.plots._read import Classes
 from bsdr_models.plots._style import PALETTE, color
 
 
@@ -383,23 +382,6 @@ def test_points_at_one_place_are_told_apart(new):
     apart = 72.0 / ax.get_figure().dpi * pdist(ax.transData.transform(at))
     assert apart.min() > 0.4 * diameter
     assert_near(ax, at, same)
-
-
-def test_neighbours_of_many_classes_differ_in_colour(make_fit):
-    names = [f"class {i}" for i in range(40)]
-    tree = make_fit(labels=names, n_obs=500)
-    looks = _layers.class_looks(Classes(index=np.arange(40), names=tuple(names)), square := grid())
-    assert len({*looks}) == 40
-    shades = np.array(looks) % 10
-    apart = cdist(square, square)
-    assert apart[(shades[:, None] == shades) & (apart > 0.0)].min() > 1.5
-    ax = plot_map(tree)
-    assert len({to_hex(text.get_color()) for text in artists(ax, "class")}) == 10
-
-
-def grid():
-    """Places of 40 classes, (40, 2): neighbours have distance 1."""
-    return np.stack(np.meshgrid(np.arange(8.0), np.arange(5.0)), axis=-1).reshape(-1, 2)
 
 
 def test_held_out_samples_have_no_latent_coordinates_and_the_error_says_what_to_do(new):
