@@ -109,7 +109,7 @@ def diagnose(
         )
     if method not in MCMC:
         return _frame(_approximation(tree, method), converged=None)
-    spec = find_spec(str(tree.attrs.get("model")))
+    spec = find_spec(tree)
     if quantities is None:
         named = _identified(tree, spec, group)
     else:

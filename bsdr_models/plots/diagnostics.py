@@ -1,6 +1,6 @@
 """Diagnostics: outliers, and comparisons of models."""
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import xarray as xr
@@ -20,9 +20,6 @@ from bsdr_models.plots._style import (
     set_title,
     styled,
 )
-
-if TYPE_CHECKING:
-    from bsdr_models.compare.comparison import Comparison
 
 # Probability of each limit of normal samples.
 PROB = 0.95
@@ -108,7 +105,7 @@ def plot_outliers(
 
 
 @styled
-def plot_comparison(comparison: "Comparison", *, ax: Axes | None = None) -> Axes:
+def plot_comparison(comparison: Any, *, ax: Axes | None = None) -> Axes:
     """Plot differences of log loss from the lowest with their intervals.
 
     The recommended model is in colour and bold. An arrow stands for a model beyond the edge.
