@@ -2,17 +2,14 @@
 
 import errno
 import json
-import operator
 import os
 import pickle
-import random
 import socket
 import stat
 import subprocess
 import sys
 import warnings
 from copy import copy
-from functools import partial
 from importlib import import_module
 from io import BytesIO, FileIO
 from pathlib import Path
@@ -530,26 +527,6 @@ def test_a_file_cut_anywhere(saved):
         assert_refused(saved, "not a zip file")
 
 
-def test_one_wrong_byte_anywhere(saved, small):
-    """It is found, unless it says nothing of the model, as the time of writing."""
-    model, X = small
-    whole = bytearray(saved.read_bytes())
-    draw = random.Random(0)
-    n_refused = 0
-    for place in draw.sample(range(len(whole)), 100):
-        kept = whole[place]
-        whole[place] ^= 1 << draw.randrange(8)
-        saved.write_bytes(whole)
-        try:
-            back = bsdr_models.load(saved)
-        except ValueError:
-            n_refused += 1
-        else:
-            assert_same(back.predict_proba(X), model.predict_proba(X))
-        whole[place] = kept
-    assert n_refused > 75
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -582,19 +559,6 @@ def test_an_attribute_in_the_place_of_a_method(saved, small):
     assert_refused(saved, "it replaces the method 'predict'")
 
 
-def add(value):
-    """A change of a saved file: one more attribute of the estimator, a node of skops."""
-
-    def change(members):
-        with ZipFile(BytesIO(skops.io.dumps(value))) as archive:
-            parts = {name: archive.read(name) for name in archive.namelist()}
-        node = json.loads(parts.pop("schema.json"))
-        of_json("schema.json", attribute(node))(members)
-        members.update(parts)
-
-    return change
-
-
 def attribute(node):
     """A change of the schema of a saved file: one more attribute of the estimator."""
 
@@ -620,18 +584,6 @@ def root(name, loader="ObjectNode"):
     return of_json("schema.json", change)
 
 
-def array(header, version=(1, 0)):
-    """A change of an array of a saved file: its shape alone."""
-
-    def change(members):
-        name = next(name for name in members if name.endswith(".npy"))
-        out = BytesIO()
-        np.lib.format.write_array_header_1_0(out, header)
-        members[name] = b"\x93NUMPY" + bytes(version) + out.getvalue()[8:] + bytes(64)
-
-    return change
-
-
 def many_times(number):
     """A change of a saved file: one array as many attributes, with identities by number."""
 
@@ -653,27 +605,13 @@ def sparse(members):
     members |= {f"{i}.npz": out.getvalue() for i in range(4)}
 
 
-def outside(members):
-    one = {"type": "numpy", "file": "../../etc/passwd"}
-    node("numpy.ndarray", "NdArrayNode", **one)(members)
-
-
-def deep(members):
-    members["schema.json"] = b"[" * 10**6 + b"]" * 10**6
-
-
-HUGE = {"descr": "<f8", "fortran_order": False, "shape": (10**7, 10**5)}
-TUPLE = {"__class__": "tuple", "__module__": "builtins", "__loader__": "TupleNode"}
-CALL = "ConstructorFromReduceNode"
-EMPTY = {"content": {"__id__": 3, "content": [], **TUPLE}}
 FORGED = {
-    "a command as the estimator": (root("os.system", CALL), r"Untrusted .*os\.system"),
+    "a command as the estimator": (
+        root("os.system", "ConstructorFromReduceNode"),
+        r"Untrusted .*os\.system",
+    ),
     "a module that is imported": (root("bsdr_models.estimators.base.os"), r"Untrusted .*base\.os"),
     "a function as the estimator": (root("bsdr_models.metrics.lack_of_signal"), "Untrusted types"),
-    "a method as the estimator": (
-        root("bsdr_models.estimators.base.Estimator.save", CALL),
-        "Untrusted types",
-    ),
     "a package of a similar name": (root("bsdr_models_evil.Model"), "Untrusted types .*evil.Model"),
     "a class with methods alone": (
         node("bsdr_models.papers.coordinate_ascent._Ascent"),
@@ -683,29 +621,11 @@ FORGED = {
         node("bsdr_models.dgplvm.settings.Mapping"),
         "Untrusted types .*Mapping",
     ),
-    "a partial function": (add(partial(np.exp, 1.0)), "Untrusted types .*partial"),
-    "a method": (node("builtins.str", "MethodNode"), "cannot be loaded"),
-    "an operator": (add(operator.attrgetter("a")), "Untrusted types .*attrgetter"),
-    "a huge array": (array(HUGE), "cannot be loaded"),
-    "a negative array": (array(HUGE | {"shape": (-8, -8)}), "cannot be loaded"),
-    "a future array": (array(HUGE, (9, 0)), "cannot be loaded"),
+    "a command": (node("os.system", "FunctionNode", content="os.system"), "Untrusted types"),
     "an array many times": (many_times(lambda i: i), "is part of two arrays"),
     "an array of no identity": (many_times(lambda i: None), "is part of two arrays"),
-    "an array of identity zero": (many_times(lambda i: 0), "is part of two arrays"),
     "sparse matrices": (sparse, r"its parts have \d+ bytes, more than"),
-    "a command": (node("os.system", "FunctionNode", content="os.system"), "Untrusted types"),
-    "a command as a type": (node("os.system", "TypeNode"), "cannot be loaded"),
-    "evaluation": (node("builtins.eval", "ObjectNode"), "cannot be loaded"),
-    "a constructor of another package": (node("pathlib.Path", CALL, **EMPTY), "Untrusted types"),
-    "a loader that does not exist": (node("builtins.str", "EvilNode"), "cannot be loaded"),
-    "a package that does not exist": (node("nowhere.Thing"), "cannot be loaded"),
-    "a random generator that is none": (node("os.path", "RandomGeneratorNode"), "cannot be loaded"),
-    "an array of objects": (array(HUGE | {"descr": "|O", "shape": (1,)}), "cannot be loaded"),
-    "an array that is no part": (outside, "There is no item"),
-    "lists in lists": (deep, "cannot be loaded"),
-    "a header that is a list": (of_json(persistence.HEADER, dict.clear), "cannot be loaded"),
     "no schema": (lambda members: members.pop("schema.json"), "cannot be loaded"),
-    "a schema that is a list": (lambda m: m.update({"schema.json": b"[]"}), "cannot be loaded"),
 }
 
 
@@ -739,20 +659,6 @@ def test_a_part_twice_or_of_another_method(saved):
     with ZipFile(saved, "a", ZIP_LZMA) as archive:
         archive.writestr("more.npy", b"x")
     assert_refused(saved, "more.npy is compressed by another method than deflate")
-
-
-def test_a_size_that_is_not_true(saved):
-    """No more is unpacked of a part than the directory of the archive says."""
-    with ZipFile(saved) as archive:
-        part = max(
-            archive.infolist(), key=lambda part: part.file_size * part.filename.endswith("y")
-        )
-    whole = saved.read_bytes()
-    said = part.CRC.to_bytes(4, "little") + part.compress_size.to_bytes(4, "little")
-    assert whole.count(said + part.file_size.to_bytes(4, "little")) == 2
-    less = (part.file_size - 8).to_bytes(4, "little")
-    saved.write_bytes(whole.replace(said + part.file_size.to_bytes(4, "little"), said + less))
-    assert_refused(saved, f"Bad CRC-32 for file '{part.filename}'")
 
 
 def test_every_class_that_files_hold_is_state():
