@@ -4,7 +4,7 @@ For Markov chains: R-hat and effective sample sizes of identified quantities. Fo
 modes: convergence of the search, but never R-hat.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import arviz_stats
@@ -12,8 +12,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from bsdr_models.alignment import SUFFIX, align_draws
-from bsdr_models.inference.datatree import SPREAD, spread_of
+from bsdr_models.inference.datatree import SAMPLE_DIMS, SPREAD, spread_of
 from bsdr_models.inference.dims import CHAIN, COMPONENT, DRAW
 from bsdr_models.inference.spec import ModelSpec, find_spec
 from bsdr_models.inference.trees import read_draws
@@ -30,7 +29,7 @@ ESS = 400.0
 BFMI = 0.3
 # Fewest draws of a chain for split R-hat.
 MIN_DRAWS = 4
-# Most entries of a quantity that are checked, evenly spaced.
+# Most entries of a quantity that are checked.
 MAX_ENTRIES = 1000
 # Most features by which the subspace is checked.
 MAX_FEATURES = 44
@@ -62,13 +61,13 @@ def diagnose(
     Returns
     -------
     DataFrame
-        A row for each quantity. ``kind`` is identified, aligned (of components, after alignment),
-        sampler or approximation; ``r_hat`` is the largest of ``entries`` entries, ``worst`` the
-        name of that entry, ``ess_bulk`` and ``ess_tail`` are the smallest, ``mcse`` is the largest
-        Monte Carlo standard error of a mean; ``value`` is the number of divergences or the energy
-        BFMI; ``verdict`` begins with ok, not converged, too few draws, not
-        checked or not applicable. The attribute ``attrs["converged"]`` is whether all
-        identified quantities and the sampler pass; None for one chain, an approximation or a mode.
+        A row for each quantity. ``kind`` is identified, sampler or approximation; ``r_hat`` is the
+        largest of ``entries`` entries, ``worst`` the name of that entry, ``ess_bulk`` and
+        ``ess_tail`` are the smallest, ``mcse`` is the largest Monte Carlo standard error of a mean,
+        all as in ArviZ's ``summary``; ``value`` is the number of divergences or the energy BFMI;
+        ``verdict`` begins with ok, not converged, too few draws, not checked or not applicable.
+        The attribute ``attrs["converged"]`` is whether all quantities and the sampler pass; None
+        for one chain, an approximation or a mode.
 
     Raises
     ------
@@ -80,12 +79,12 @@ def diagnose(
 
     See Also
     --------
-    align_draws : makes the R-hat of components meaningful.
+    align_draws : makes the R-hat of components meaningful, given ``group="posterior_aligned"``.
 
     Notes
     -----
     Limits are an R-hat of 1.01 and an effective sample size of 400, both rank-normalised [1]_, and
-    an energy BFMI of 0.3. Of large quantities 1000 entries are checked.
+    an energy BFMI of 0.3. Of large quantities about 1000 entries are checked.
 
     References
     ----------
@@ -102,7 +101,7 @@ def diagnose(
     >>> bool(table.loc["coef", "r_hat"] < 1.1)
     True
     """
-    dataset = read_draws(tree, group)
+    read_draws(tree, group)
     method = str(tree.attrs.get("inference_method", "mcmc"))
     if method not in (*MCMC, *SPREAD):
         raise ValueError(
@@ -110,17 +109,18 @@ def diagnose(
         )
     if method not in MCMC:
         return _frame(_approximation(tree, method), converged=None)
-    spec = find_spec(str(tree.attrs.get("model")))
-    named = _identified(dataset, quantities, spec, tree, group)
-    if spec is not None and quantities is None:
-        named |= _derived(tree, dataset, spec)
-    rows = [_mixing(name, array, "identified") for name, array in named.items()]
+    spec = find_spec(tree)
+    if quantities is None:
+        named = _identified(tree, spec, group)
+    else:
+        names = [quantities] if isinstance(quantities, str) else list(quantities)
+        dataset = read_draws(tree, group, *names)
+        named = {name: dataset[name] for name in names}
+    rows = [_mixing(name, array.transpose(CHAIN, DRAW, ...)) for name, array in named.items()]
     converged = True if any("r_hat" in row for row in rows) else None
     rows += _sampler(tree, method)
     if not all(row["verdict"].startswith(("ok", "not applicable")) for row in rows):
         converged = False
-    for name, array in _aligned(tree, dataset, spec, group).items():
-        rows.append(_mixing(f"{name}, aligned", array, "aligned"))
     return _frame(rows, converged=converged)
 
 
@@ -132,23 +132,15 @@ def _frame(rows: Sequence[Row], *, converged: bool | None) -> pd.DataFrame:
     return frame
 
 
-def _identified(
-    dataset: xr.Dataset,
-    quantities: Sequence[str] | None,
-    spec: ModelSpec | None,
-    tree: xr.DataTree,
-    group: str,
-) -> dict[str, xr.DataArray]:
-    """Quantities given by the user, or else the identified variables of the specification."""
-    if quantities is not None:
-        names = [quantities] if isinstance(quantities, str) else list(quantities)
-        dataset = read_draws(tree, group, *names)
-        return {name: dataset[name] for name in names}
+def _identified(tree: xr.DataTree, spec: ModelSpec | None, group: str) -> dict[str, xr.DataArray]:
+    """Identified variables of the specification, and what is derived from the draws."""
+    dataset = read_draws(tree, group)
+    variables = sorted(map(str, dataset.data_vars))
     if spec is None:
         raise ValueError(
             "the tree is of no model of this package: give quantities=..., variables of group "
             f"{group!r} that are invariant to permutation and rotation of components; it has "
-            f"{sorted(map(str, dataset.data_vars))}"
+            f"{variables}"
         )
     names = list(spec.identified)
     if spec.name == "bsdr" and "bias_centered" not in dataset:
@@ -158,19 +150,14 @@ def _identified(
     if not found:
         raise ValueError(
             f"group {group!r} has none of the identified quantities of {spec.name!r}, "
-            f"{list(spec.identified)}; its variables are {sorted(map(str, dataset.data_vars))}"
+            f"{list(spec.identified)}; its variables are {variables}"
         )
-    return found
-
-
-def _derived(tree: xr.DataTree, dataset: xr.Dataset, spec: ModelSpec) -> dict[str, xr.DataArray]:
-    """The projector onto the subspace, the log likelihood, probabilities of observed classes."""
     basis = spec.alignment.get("loadings")
-    found = _projector(dataset[basis]) if basis in dataset else {}
+    if basis in dataset:
+        found |= _projector(dataset[basis])
     if "log_likelihood" in tree.children:
-        for name, array in tree["log_likelihood"].to_dataset().data_vars.items():
-            inner = [dim for dim in array.dims if dim not in (CHAIN, DRAW)]
-            found[f"log likelihood of {name}"] = array.sum(inner)
+        for name, array in tree["log_likelihood"].data_vars.items():
+            found[f"log likelihood of {name}"] = array.sum(_inner(array))
             if tree.attrs.get("target") == "multiclass":
                 found["probability of observed class"] = array.copy(data=np.exp(array.values))
     return found
@@ -181,7 +168,7 @@ def _projector(loadings: xr.DataArray) -> dict[str, xr.DataArray]:
 
     It is invariant to rotations. Empty if the components span everything.
     """
-    [feature] = [dim for dim in loadings.dims if dim not in (CHAIN, DRAW, COMPONENT)]
+    [feature] = [dim for dim in _inner(loadings) if dim != COMPONENT]
     ordered = loadings.transpose(CHAIN, DRAW, feature, COMPONENT)
     n, r = ordered.shape[2:]
     if r >= n:
@@ -196,80 +183,63 @@ def _projector(loadings: xr.DataArray) -> dict[str, xr.DataArray]:
     return {"subspace projector": array}
 
 
-def _aligned(
-    tree: xr.DataTree, dataset: xr.Dataset, spec: ModelSpec | None, group: str
-) -> dict[str, xr.DataArray]:
-    """Loadings and weights after alignment."""
-    if group + SUFFIX not in tree.children:
-        options = {} if spec is None else spec.alignment
-        names = [options[key] for key in ("loadings", "weights") if key in options]
-        if not names or any(name not in dataset for name in names):
-            return {}
-        found = {name: dataset[name] for name in names}
-        # Draws of BSDR are in common coordinates already; others are not aligned without reason.
-        finite = all(np.isfinite(array).all() for array in found.values())
-        if tree.attrs.get("alignment") == "affine" or dataset.sizes[CHAIN] < 2 or not finite:
-            return found
-        tree = align_draws(tree, group=group, component=COMPONENT, **options)
-    return {str(name): each for name, each in tree[group + SUFFIX].data_vars.items()}
-
-
-def _mixing(name: str, draws: xr.DataArray, kind: str) -> Row:
+def _mixing(name: str, draws: xr.DataArray) -> Row:
     """R-hat, effective sample sizes and Monte Carlo error over entries of a quantity."""
-    row: Row = {"quantity": name, "kind": kind}
-    ordered = draws.transpose(CHAIN, DRAW, ...)
-    values = np.asarray(ordered.values, dtype=np.float64)
-    values = values.reshape(*values.shape[:2], -1)
-    if values.shape[0] < 2:
+    row: Row = {"quantity": name, "kind": "identified"}
+    if draws.sizes[CHAIN] < 2:
         return row | {"verdict": "not applicable: one chain cannot show what it misses"}
-    if values.shape[1] < MIN_DRAWS:
+    if draws.sizes[DRAW] < MIN_DRAWS:
         return row | {"verdict": f"not applicable: fewer than {MIN_DRAWS} draws in a chain"}
-    bad = ~np.isfinite(values).all(axis=2)
+    bad = ~np.isfinite(draws.values).all(axis=tuple(range(2, draws.ndim)))
     if bad.any():
         return row | {"verdict": f"not converged: {bad.sum()} of {bad.size} draws are not finite"}
-    at = evenly_spaced(values.shape[2], MAX_ENTRIES)
-    at = at[np.ptp(values[:, :, at], axis=(0, 1)) > ROUNDING * np.abs(values).max(initial=0.0)]
-    if len(at) == 0:
+    draws = _thin(draws)
+    spread = draws.max(SAMPLE_DIMS) - draws.min(SAMPLE_DIMS)
+    varies = spread.values > ROUNDING * float(np.abs(draws).max())
+    if not varies.any():
         return row | {"verdict": "not applicable: every draw is the same"}
-    values = values[:, :, at]
-    axes = {"chain_axis": 0, "draw_axis": 1}
     with np.errstate(all="ignore"):  # a constant chain has zero variance
-        r_hat = np.nan_to_num(arviz_stats.rhat(values, method="rank", **axes), nan=np.inf)
-        bulk = np.nan_to_num(arviz_stats.ess(values, method="bulk", **axes))
-        tail = np.nan_to_num(arviz_stats.ess(values, method="tail", prob=(0.05, 0.95), **axes))
-        mcse = arviz_stats.mcse(values, method="mean", **axes)
-    top = int(r_hat.argmax())
-    ess = float(min(bulk.min(), tail.min()))
-    verdict = "not converged" if r_hat[top] > R_HAT else "too few draws" if ess < ESS else "ok"
+        table = arviz_stats.summary(
+            draws.to_dataset(name=name), kind="diagnostics", round_to="none"
+        )[varies.ravel()]
+    r_hat = table["r_hat"].fillna(np.inf)
+    smallest = table[["ess_bulk", "ess_tail"]].min()
+    verdict = "too few draws" if smallest.min() < ESS else "ok"
     return row | {
-        "entries": len(at),
-        "r_hat": float(r_hat[top]),
-        "ess_bulk": float(bulk.min()),
-        "ess_tail": float(tail.min()),
-        "mcse": float(np.nanmax(mcse, initial=0.0)),
-        "worst": name + _label(ordered, int(at[top])),
-        "verdict": verdict,
+        "entries": len(table),
+        "r_hat": r_hat.max(),
+        **smallest,
+        "mcse": table["mcse_mean"].max(),
+        "worst": r_hat.idxmax(),
+        "verdict": "not converged" if r_hat.max() > R_HAT else verdict,
     }
 
 
-def _label(draws: xr.DataArray, position: int) -> str:
-    """Text ``[label, label]`` of an entry (chain and draw are the first two axes)."""
-    where = np.unravel_index(position, draws.shape[2:])
-    labels = [str(draws[dim].values[i]) for dim, i in zip(draws.dims[2:], where, strict=True)]
-    return f"[{', '.join(labels)}]" if labels else ""
+def _inner(array: xr.DataArray) -> list[Hashable]:
+    """Dims of an array but for chain and draw."""
+    return [dim for dim in array.dims if dim not in SAMPLE_DIMS]
+
+
+def _thin(draws: xr.DataArray) -> xr.DataArray:
+    """Draws of about `MAX_ENTRIES` entries at most, evenly spaced along the longest dim."""
+    n_entries = draws[0, 0].size
+    if n_entries <= MAX_ENTRIES:
+        return draws
+    longest = max(_inner(draws), key=lambda dim: draws.sizes[dim])
+    most = MAX_ENTRIES * draws.sizes[longest] // n_entries
+    return draws.isel({longest: evenly_spaced(draws.sizes[longest], max(most, 1))})
 
 
 def _sampler(tree: xr.DataTree, method: str) -> list[Row]:
     """Divergences and energy BFMI."""
-    stats = tree.children.get("sample_stats", xr.DataTree()).to_dataset()
+    stats = tree.children.get("sample_stats", xr.DataTree())
     rows: list[Row] = []
     if "diverging" in stats:
         n = float(stats["diverging"].sum())
         verdict = "not converged" if n else "ok"
         rows.append({"quantity": "divergences", "value": n, "verdict": verdict})
     if "energy" in stats:
-        values = np.asarray(stats["energy"].transpose(CHAIN, DRAW).values, dtype=np.float64)
-        low = float(np.min(arviz_stats.bfmi(values, chain_axis=0, draw_axis=1)))
+        low = float(arviz_stats.bfmi(tree)["energy"].min())
         verdict = "ok" if low >= BFMI else "not converged"
         rows.append({"quantity": "energy BFMI", "value": low, "verdict": verdict})
     if method == "nuts" and not rows:

@@ -140,7 +140,7 @@ def report(
         if X is not None or y is not None:
             raise ValueError("X and y are samples for a fitted estimator, not for a tree")
         tree = shown = model
-        spec = find_spec(str(tree.attrs.get("model")))
+        spec = find_spec(tree)
         name = str(tree.attrs.get("model", "model"))
         name = name if spec is None else name.upper()
         settings = pd.Series(tree.attrs).astype(str).to_frame("value")

@@ -100,9 +100,12 @@ def test_a_fitted_estimator_is_reported_with_its_summary(wine, tmp_path):
     assert "Report of DGPLVMClassifier" in text
 
 
-def test_a_stack_is_reported_with_the_paper_to_cite(wine, tmp_path):
-    model = StackedClassifier([("only", BM2PCAClassifier())], random_state=0).fit(*wine)
-    assert model.citation() in page_of(model, tmp_path / "stack.html").text
+STACK = StackedClassifier([("only", BM2PCAClassifier())], random_state=0)
+
+
+def test_a_stack_and_its_map_are_reported_with_the_paper_to_cite(wine, tmp_path):
+    for fitted in (STACK.fit(*wine), cross_validated_map(STACK, *wine, cv=3, random_state=0)):
+        assert STACK.citation() in page_of(fitted, tmp_path / "stack.html").text
 
 
 def test_new_samples_of_a_fitted_estimator_are_reported_with_its_features(wine, tmp_path):

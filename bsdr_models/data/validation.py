@@ -77,10 +77,8 @@ def validate_samples(
     name = list(table.columns)[column] if _is_frame(table) else int(column)
     kind = "Regressor" if is_regressor(estimator) else "Classifier"
     raise ValueError(
-        f"Input X contains NaN in {np.count_nonzero(lost.any(axis=1))} of {len(samples)} samples, "
-        f"first in row {row} and column {name!r}: {type(estimator).__name__} needs complete "
-        "samples. Drop these, impute their values in a pipeline, or use "
-        f"BM2PCA{kind}, which takes NaN as a missing value"
+        f"Input X contains NaN, first in row {row} and column {name!r}: drop these samples, impute "
+        f"their values in a pipeline, or use BM2PCA{kind}, which takes NaN as a missing value"
     )
 
 
@@ -158,30 +156,20 @@ def _name_columns(estimator: BaseEstimator, X: pd.DataFrame, *, reset: bool) -> 
 
 
 def _check_numbers(what: str, columns: Mapping[Any, pd.Series | np.ndarray]) -> None:
-    """ValueError for columns of `what` with entries that are no numbers, by name and an example."""
-    found = {}
+    """ValueError for columns of `what` with entries that are no numbers, by name and reason."""
+    found = []
     for name, column in columns.items():
-        if getattr(column.dtype, "kind", "O") not in "biufc":
-            try:
-                found[name] = _first_no_number(np.asarray(column))
-            except TypeError as error:  # neither text nor number
-                raise TypeError(f"column {name!r} of {what}: {error}") from None
-    texts = [f"{name!r} ({text})" for name, text in found.items() if text]
-    if texts:
-        names = f"column{'s' if len(texts) > 1 else ''} {', '.join(texts)} of {what}"
-        raise ValueError(f"{names} cannot be read as numbers: {REMEDIES}")
-
-
-def _first_no_number(values: np.ndarray) -> str:
-    """The first entry of a column that is no number, as text; empty if there is none."""
-    if values.dtype.kind in "mM":
-        return str(values[0])
-    for value in values.tolist() if values.dtype.kind in "OUST" else ():
+        kind = getattr(column.dtype, "kind", "O")
         try:
-            float(np.nan if value is None else value)
-        except (ValueError, OverflowError):
-            return repr(value)[:50]
-    return ""
+            if kind in "mM":
+                raise ValueError(f"a date, {column[0]}")
+            if kind not in "biufc":
+                np.asarray(column).astype(np.float64)
+        except (ValueError, TypeError, OverflowError) as error:
+            found.append(f"{name!r} ({error})")
+    if found:
+        names = f"column{'s' if len(found) > 1 else ''} {', '.join(found)} of {what}"
+        raise ValueError(f"{names} cannot be read as numbers: {REMEDIES}")
 
 
 def sample_labels(X: object) -> np.ndarray | None:
@@ -272,26 +260,21 @@ def read_views(views: object, feature_names: Sequence[object]) -> list[tuple[str
         return None
     if not isinstance(views, Mapping):
         raise ValueError(f"views must be a dict of the columns of each view by name, got {views!r}")
-    names = [str(name) for name in feature_names]
-    position = {name: i for i, name in enumerate(names)}
-    found: dict[str, IntArray] = {}
-    for name, columns in views.items():
-        view = str(name)
-        if isinstance(columns, str) or not isinstance(columns, Iterable):
-            raise ValueError(f"views: {view!r} must be a list of columns, got {columns!r}")
-        places = [position.get(str(column), column) for column in columns]
-        if not places or view in found:
-            raise ValueError(f"views: {view!r} has no columns, or the name of another view")
-        for place in places:
-            if isinstance(place, bool) or place not in range(len(names)):
-                raise ValueError(f"views: {view!r} has column {place!r}, which X does not have")
-        found[view] = np.array(places, dtype=np.int64)
-    count = np.bincount(np.concatenate([*found.values(), []]).astype(int), minlength=len(names))
-    if (count != 1).any():
-        feature = int(np.argmax(count != 1))
-        where = "no view" if count[feature] == 0 else f"views {count[feature]} times"
-        raise ValueError(f"views: feature {names[feature]!r} is in {where}")
-    return list(found.items())
+    position = {str(name): i for i, name in enumerate(feature_names)}
+    found: list[tuple[str, IntArray]] = []
+    count: Counter[int] = Counter()
+    for view, columns in views.items():
+        is_list = isinstance(columns, Iterable) and not isinstance(columns, str)
+        places = [position.get(str(column), column) for column in columns] if is_list else []
+        if not places or not all(place in range(len(position)) for place in places):
+            raise ValueError(f"views: {view!r} must be a list of columns of X, got {columns!r}")
+        if str(view) in dict(found):
+            raise ValueError(f"views: two are named {str(view)!r}")
+        count.update(places)
+        found.append((str(view), np.array(places, dtype=np.int64)))
+    if wrong := [name for name, place in position.items() if count[place] != 1]:
+        raise ValueError(f"views: each feature must be in one, which {wrong[0]!r} is not")
+    return found
 
 
 # Targets

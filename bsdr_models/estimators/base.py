@@ -220,12 +220,13 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         Parameters
         ----------
         deep : bool
-            Also those of given option objects and hyper-parameters, such as ``sampling__draws``.
+            Also those of option objects and hyper-parameters, such as ``sampling__draws``.
 
         """
         params: dict[str, Any] = super().get_params(deep=False)
-        for name, option in list(params.items()):
-            if deep and name in self._option_types and is_dataclass(option):
+        for name in self._option_types if deep else ():
+            option = self._option(name)
+            if is_dataclass(option):
                 params |= {f"{name}__{f.name}": getattr(option, f.name) for f in fields(option)}
         return params
 
@@ -263,7 +264,8 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             if unknown := values.keys() - known:
                 argument = f"{name}__{min(unknown)}"
                 raise ValueError(f"{type(self).__name__} has no argument {argument!r}")
-            setattr(self, name, replace(option, **values))
+            if option != (replaced := replace(option, **values)):  # else None stays None
+                setattr(self, name, replaced)
         return self
 
     def _repr_mimebundle_(self, **kwargs: object) -> dict[str, str]:
@@ -276,6 +278,10 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _repr_html_inner(self) -> str:
         summary = to_html(self.summary()) if self.__sklearn_is_fitted__() else ""
         return str(super()._repr_html_inner()) + summary
+
+    def _get_params_html(self, deep: bool = False, doc_link: str = "") -> object:
+        """Arguments for scikit-learn's diagram, without single options."""
+        return super()._get_params_html(False, doc_link)
 
     def _get_fitted_attr_html(self, doc_link: str = "") -> object:
         """Fitted attributes for scikit-learn's diagram, which would else compute `model_`."""

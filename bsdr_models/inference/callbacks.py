@@ -22,7 +22,7 @@ class ProgressBar:
         self.total = total
         self.description = description
         self.enabled = enabled
-        self.count = self._stage = 0
+        self.count = 0
         self._progress: Progress | None = None
 
     def __enter__(self) -> Self:
@@ -54,11 +54,6 @@ class ProgressBar:
             shown = {k: f"{v:.6g}" if isinstance(v, float) else v for k, v in fields.items()}
             self._show(note=" ".join(f"{name}={value}" for name, value in shown.items()))
 
-    def end_stage(self, length: int) -> None:
-        """Reduce the total by the iterations that a stage of at most ``length`` did not need."""
-        self.total -= length - (self.count - self._stage)
-        self._stage = self.count
-
     def _show(self, **fields: Any) -> None:
         assert self._progress is not None
         task = self._progress.task_ids[0]
@@ -88,7 +83,7 @@ def run_restarts[A](
                 results.append(restart(bar, argument))
                 if interrupted := results[-1].interrupted:
                     break
-                bar.end_stage(max_iter)
+                bar.total -= max_iter - len(results[-1].trace)
         except KeyboardInterrupt:
             if not results:
                 raise

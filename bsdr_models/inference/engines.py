@@ -27,6 +27,7 @@ from pytensor.graph.op import Op
 from bsdr_models.inference.sampling import Sampled
 from bsdr_models.inference.spec import ModelSpec
 from bsdr_models.numerics.arrays import FloatArray
+from bsdr_models.numerics.process_state import recorded_warnings
 
 # The bound of an ADVI step is one draw; restarts are compared by its mean over the last tenth.
 TAIL_SHARE = 0.1
@@ -79,7 +80,7 @@ def sample_nuts(
     options: dict[str, Any] = {}
     if starts is not None:
         options["initvals"] = [dict(start) for start in starts]
-    with _quiet_pymc(not progressbar):
+    with _quiet_pymc(not progressbar), recorded_warnings("Numba will use object mode"):
         if covariance is None:
             options["target_accept"] = target_accept
         else:

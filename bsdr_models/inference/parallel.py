@@ -5,7 +5,7 @@ run in threads. Tasks share no random stream, so results do not depend on the nu
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import Context, ContextVar, copy_context
@@ -55,12 +55,15 @@ def run_tasks[A, R](
     """
     results: dict[int, R] = {}
     interrupted = False
-    stream: Iterator[tuple[int, R]] = enumerate(map(task, arguments))
+    stream: Iterable[R] = map(task, arguments)
     if n_workers(n_jobs, len(arguments)) > 1:
-        stream = _parallel(task, arguments, n_jobs)
+        backend, _ = get_active_backend()
+        order = "generator" if backend.supports_return_generator else "list"
+        pool = Parallel(n_jobs=n_jobs, return_as=order, batch_size=1)
+        stream = pool(delayed(_with_one_thread)(task, each) for each in arguments)
     with ProgressBar(len(arguments), what, enabled=progressbar) as bar:
         try:
-            for number, result in stream:
+            for number, result in enumerate(stream):
                 results[number] = result
                 bar.update()
                 logger.debug("%s: %d of %d done", what, len(results), len(arguments))
@@ -68,23 +71,13 @@ def run_tasks[A, R](
             if not results:
                 raise
             interrupted = True
-    return Outcome(results=dict(sorted(results.items())), interrupted=interrupted)
+    return Outcome(results=results, interrupted=interrupted)
 
 
-def _parallel[A, R](
-    task: Callable[[A], R], arguments: Sequence[A], n_jobs: int | None
-) -> Iterator[tuple[int, R]]:
-    """Indices and results on completion."""
-    backend, _ = get_active_backend()
-    order = "generator_unordered" if backend.supports_return_generator else "list"
-    pool = Parallel(n_jobs=n_jobs, return_as=order, batch_size=1)
-    yield from pool(delayed(_numbered)(task, number, each) for number, each in enumerate(arguments))
-
-
-def _numbered[A, R](task: Callable[[A], R], number: int, argument: A) -> tuple[int, R]:
+def _with_one_thread[A, R](task: Callable[[A], R], argument: A) -> R:
     """Run a task with one thread: matrices are small, and more would change the rounding."""
     with one_thread():
-        return number, task(argument)
+        return task(argument)
 
 
 _executor: ContextVar[Executor | None] = ContextVar("executor", default=None)

@@ -1,17 +1,21 @@
-"""Specification of a model: one type for all paper folders."""
+"""Specification of a model: one type for all."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from bsdr_models.lazy import annex
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
     """Specification of a model.
 
-    ``name`` is that of its folder, and the root attribute ``model`` of its trees;
+    ``name`` is the root attribute ``model`` of its trees;
     ``citation_bibtex`` that of the paper; ``variables`` the dims, without chain and
     draw, of those that an engine may return, by public name; ``identified`` the names of those that
     do not permute or flip, for diagnostics; ``alignment`` the arguments of `align_draws` for the
@@ -35,10 +39,16 @@ class ModelSpec:
     alignment: Mapping[str, Any] = MappingProxyType({})
 
 
-def find_spec(name: str) -> ModelSpec | None:
-    """Specification in the folder of that name, None if there is no such model."""
-    try:
-        spec: ModelSpec = import_module(f"bsdr_models.{name}.spec").SPEC
-    except ModuleNotFoundError:
-        return None
-    return spec
+# Modules with the specifications of the models.
+MODULES = {
+    "bsdr": "bsdr.spec",
+    "bm2pca": "bm2pca.spec",
+    "dgplvm": "dgplvm.spec",
+    "stack": "compare.stacking",
+}
+
+
+def find_spec(tree: "xr.DataTree") -> ModelSpec | None:
+    """Specification of the model of a tree, None if it is of no model of this package."""
+    module = MODULES.get(tree.attrs.get("model", ""))
+    return None if module is None else annex(module).SPEC

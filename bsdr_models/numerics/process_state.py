@@ -4,11 +4,11 @@ Where contexts of two threads overlap, each restoring what it found, one is neve
 first thread that enters makes the change, and the last one that leaves undoes it.
 """
 
-import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 type Warned = list[warnings.WarningMessage]
 
 # Warnings name the line of the user that called the package.
-PACKAGE = (os.path.dirname(os.path.dirname(__file__)),)
+PACKAGE = (str(Path(__file__).parents[1]),)
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:

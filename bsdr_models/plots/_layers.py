@@ -1,5 +1,6 @@
 """Layers of a map of samples: background, points, their own uncertainty, strips."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -8,11 +9,13 @@ import numpy as np
 import xarray as xr
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.backend_bases import RendererBase
 from matplotlib.collections import EllipseCollection
 from matplotlib.colors import to_rgb
 from matplotlib.lines import Line2D
+from matplotlib.text import Text
+from matplotlib.transforms import Bbox
 from scipy.spatial import cKDTree
-from scipy.spatial.distance import cdist
 
 from bsdr_models.inference.dims import GRID_X, GRID_Y, LABEL
 from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray
@@ -21,7 +24,6 @@ from bsdr_models.plots._style import (
     GREY,
     HALO,
     INK,
-    PALETTE,
     SHADES,
     add_legend,
     axes_or_new,
@@ -49,6 +51,12 @@ N_MOVES = 100  # rounds, of which a pile of 500 samples needs about 80
 MOST_MOVED = 2000  # samples; more overlap anyway
 # Pixels of a grid cell of the background along each axis.
 SHARPEN = 8
+# Candidate places of a name: distance of its edge from the point (points of 1/72 inch), and degrees
+# from the direction outwards.
+DISTANCES = (5.0, 10.0, 18.0, 28.0, 40.0, 55.0, 75.0, 100.0)
+TURNS = (0.0, 20.0, -20.0, 45.0, -45.0, 75.0, -75.0, 110.0, -110.0, 180.0)
+NEAR = 9.0  # distance beyond which a line leads from a name to its point
+LEADER = {"arrowstyle": "-", "color": GREY, "linewidth": 0.6, "shrinkA": 0.0, "shrinkB": 3.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,29 +89,6 @@ class Samples:
         if self.probability is None:
             return np.zeros(len(self.at), dtype=bool)
         return (self.truth >= 0) & (self.probability.argmax(axis=1) != self.truth)
-
-
-def class_looks(target: Target, at: FloatArray | None = None) -> list[int]:
-    """Number of the colour and marker of each class.
-
-    There are ten colours. Each further class takes the one whose classes, by the medians of their
-    samples at places (M, 2), are farthest from it.
-    """
-    n = len(target.names) if isinstance(target, Classes) else 0
-    if not isinstance(target, Classes) or at is None or n <= len(PALETTE):
-        return list(range(n))
-    some = [at[target.index == c] for c in range(n)]
-    middle = np.array([np.median(own if len(own) else at, axis=0) for own in some])
-    apart = cdist(middle, middle, "seuclidean")
-    looks: list[int] = []
-    for c in range(n):
-        shades = np.array(looks, dtype=np.int64) % len(PALETTE)
-        near = [
-            np.min(apart[c, :c], where=shades == k, initial=np.inf) for k in range(len(PALETTE))
-        ]
-        shade = int(np.argmax(near))
-        looks.append(shade + len(PALETTE) * int(np.sum(shades == shade)))
-    return looks
 
 
 def marker_size(n_samples: int) -> float:
@@ -147,15 +132,13 @@ def draw_points(
     """Draw points (N, 2) by class or value, and a legend; in new Axes if none are given."""
     names = target.names if isinstance(target, Classes) else ()
     ax = axes_or_new(ax, n_names=len(names), **size)
-    draw_samples(ax, Samples(at=at, target=target), class_looks(target), alpha=alpha)
+    draw_samples(ax, Samples(at=at, target=target), alpha=alpha)
     if isinstance(target, Classes):
-        add_legend(ax, class_handles(target, class_looks(target)), title=target.title)
+        add_legend(ax, class_handles(target), title=target.title)
     return ax
 
 
-def draw_samples(
-    ax: Axes, samples: Samples, looks: list[int], *, alpha: float | None = None
-) -> None:
+def draw_samples(ax: Axes, samples: Samples, *, alpha: float | None = None) -> None:
     """Draw the points, hollow if doubtful, and rings around those predicted wrongly.
 
     The colour is that of the class or value, the marker that of the class or, if given, the group.
@@ -165,9 +148,8 @@ def draw_samples(
     doubtful = samples.doubtful
     index = target.index if isinstance(target, Classes) else np.full(len(at), -1)
     size = marker_size(len(at))
-    look = np.array([*looks, -1])[index]  # the last without a label
-    shades = np.array([to_rgb(color(each)) for each in look.tolist()]).reshape(-1, 3)
-    signs = look if samples.groups is None else samples.groups.index
+    shades = np.array([to_rgb(color(each)) for each in index.tolist()]).reshape(-1, 3)
+    signs = index if samples.groups is None else samples.groups.index
     symbols = np.array([marker(sign) for sign in signs.tolist()])
     for symbol, hollow in product(np.unique(symbols).tolist(), (False, True)):
         which = (symbols == symbol) & (doubtful == hollow)
@@ -194,30 +176,95 @@ def draw_samples(
         rings.set(edgecolors="black", linewidths=0.9, zorder=6)
 
 
-def class_handles(target: Classes, looks: list[int]) -> list[Artist]:
+def class_handles(target: Classes) -> list[Artist]:
     """Entries of a legend for the classes of the samples."""
-    numbers = {c: looks[c] if c >= 0 else -1 for c in np.unique(target.index).tolist()}
     return [
-        Line2D([], [], linestyle="none", marker=marker(k), color=color(k), label=target.name(c))
-        for c, k in numbers.items()
+        Line2D([], [], linestyle="none", marker=marker(c), color=color(c), label=target.name(c))
+        for c in np.unique(target.index).tolist()
     ]
 
 
 def class_names(
-    at: FloatArray, target: Target, looks: list[int]
+    at: FloatArray, target: Target
 ) -> tuple[FloatArray, list[str], list[dict[str, Any]]]:
     """Medians of the samples (M, 2) of each class that has some, its name and style of the text."""
     if not isinstance(target, Classes):
         return np.empty((0, 2)), [], []
-    size = float(np.clip(13.0 - 1.6 * np.log(len(looks)), 7.0, 11.0))  # smaller if there are many
+    size = float(
+        np.clip(13.0 - 1.6 * np.log(len(target.names)), 7.0, 11.0)
+    )  # smaller if there are many
     some = np.unique(target.index[target.index >= 0]).tolist()
     middle = np.array([np.median(at[target.index == c], axis=0) for c in some]).reshape(-1, 2)
-    shades = [DARKER * np.array(to_rgb(color(looks[c]))) for c in some]
+    shades = [DARKER * np.array(to_rgb(color(c))) for c in some]
     style: dict[str, Any] = {"fontsize": size, "fontweight": "bold", "gid": "class"}
     return middle, [target.names[c] for c in some], [style | {"color": shade} for shade in shades]
 
 
-def draw_background(ax: Axes, probability: xr.DataArray, looks: list[int]) -> None:
+class Names(Artist):
+    """Names of points (M, 2), the first ones first, outwards from the middle of points (A, 2).
+
+    A name covers neither another nor the artists beside. Without room one after the first
+    ``required`` is left out, and those cover a few points. They are placed at drawing time, because
+    layouts resize the Axes until then.
+    """
+
+    def __init__(
+        self,
+        ax: Axes,
+        points: FloatArray,
+        names: Sequence[str],
+        *,
+        avoid: FloatArray,
+        beside: Sequence[Artist] = (),
+        required: int = 0,
+        styles: Sequence[dict[str, Any]] = (),
+    ) -> None:
+        super().__init__()
+        self.dots = np.concatenate([points, avoid])
+        self.beside = beside
+        self.required = required
+        self.texts = []
+        for number, name in enumerate(names):
+            style: dict[str, Any] = {"fontsize": 7.5, "color": INK}
+            style |= dict(*styles[number : number + 1])
+            style |= {"ha": "center", "va": "center", "path_effects": HALO, "zorder": 13.0}
+            text = ax.annotate(name, points[number], (0.0, 0.0), textcoords="offset points",
+                               arrowprops=LEADER, in_layout=False, **style)  # fmt: skip
+            self.texts.append(text)
+        self.set(in_layout=False, zorder=0.0)
+        ax.add_artist(self)
+
+    def draw(self, renderer: RendererBase) -> None:
+        """Place the texts, which are drawn after this artist."""
+        assert isinstance(self.axes, Axes)
+        scale = figure_of(self.axes).dpi / 72.0
+        inside = self.axes.get_window_extent()
+        dots = self.axes.transData.transform(self.dots)
+        middle = dots[len(self.texts) :].mean(axis=0)
+        taken = [artist.get_window_extent() for artist in self.beside]
+        for number, (text, dot) in enumerate(zip(self.texts, dots, strict=False)):
+            size = Text.get_window_extent(text, renderer)
+            half = np.array([size.width, size.height]) / 2.0 + 1.0
+            outward = np.arctan2(*(dot - middle)[::-1])
+            places = []
+            for distance, turn in product(DISTANCES, np.radians(TURNS)):
+                way = np.array([np.cos(outward + turn), np.sin(outward + turn)])
+                shift = (np.min(half / np.maximum(np.abs(way), 1e-9)) + distance * scale) * way
+                box = Bbox(dot + shift + np.outer([-1.0, 1.0], half))
+                if inside.count_contains(box.corners()) == 4 and not box.count_overlaps(taken):
+                    covered = box.padded(3.5 * scale).count_contains(dots)
+                    places.append((covered, distance, shift, box))
+            places = [place for place in places if not place[0] or number < self.required]
+            text.set_visible(bool(places) and inside.contains(*dot))
+            if text.get_visible():
+                _, distance, shift, box = min(places, key=lambda place: place[0])
+                taken.append(box)
+                text.set_position(tuple(shift / scale))
+                if text.arrow_patch is not None:
+                    text.arrow_patch.set_visible(distance > NEAR)
+
+
+def draw_background(ax: Axes, probability: xr.DataArray) -> None:
     """Colour of the most probable class, in steps of its probability."""
     dims = [dim for dim in (GRID_Y, GRID_X) if dim in probability.dims]
     values, x = probability.transpose(*dims, LABEL).values, probability[GRID_X].values
@@ -233,7 +280,8 @@ def draw_background(ax: Axes, probability: xr.DataArray, looks: list[int]) -> No
     fine = np.einsum("Yy,yxk,Xx->YXk", up, values, across, optimize=True)
     best = fine.argmax(axis=-1)
     step = np.digitize(fine.max(axis=-1), STEPS)
-    tints = np.array([[tint(color(look), opacity) for opacity in OPACITY] for look in looks])
+    classes = range(fine.shape[-1])
+    tints = np.array([[tint(color(c), opacity) for opacity in OPACITY] for c in classes])
     limits = {"xlim": ax.get_xlim(), "ylim": ax.get_ylim()}
     ax.imshow(
         tints[best, step],
@@ -287,7 +335,7 @@ def draw_typical(ax: Axes, cov: FloatArray) -> list[Artist]:
     return [ax.text(*place, "one sample, 50 %", ha="right", va="center", **style)]
 
 
-def mark_beyond(ax: Axes, samples: Samples, looks: list[int]) -> int:
+def mark_beyond(ax: Axes, samples: Samples) -> int:
     """Triangles at the edge for samples beyond the axes; returns their number."""
     ends = np.sort([ax.get_xlim(), ax.get_ylim()]).T
     outside = ((samples.at < ends[0]) | (samples.at > ends[1])).any(axis=1)
@@ -296,7 +344,7 @@ def mark_beyond(ax: Axes, samples: Samples, looks: list[int]) -> int:
     x, y = np.clip(samples.at[outside], *(ends + 0.012 * np.diff(ends, axis=0) * [[1.0], [-1.0]])).T
     shades: str | list[str] = GREY
     if isinstance(samples.target, Classes):
-        shades = [color(looks[c]) if c >= 0 else GREY for c in samples.target.index[outside]]
+        shades = [color(c) for c in samples.target.index[outside]]
     ax.scatter(x, y, c=shades, marker="^", s=50.0, edgecolors="black", zorder=8, gid="beyond")
     return len(x)
 

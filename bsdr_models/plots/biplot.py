@@ -8,8 +8,7 @@ from bsdr_models.inference.dims import COMPONENT, FEATURE, OBS
 from bsdr_models.inference.trees import read
 from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.relevance import ALIVE
-from bsdr_models.plots._layers import draw_points
-from bsdr_models.plots._names import Names
+from bsdr_models.plots._layers import Names, draw_points
 from bsdr_models.plots._read import Target, caveats, read_target
 from bsdr_models.plots._style import INK, set_title, styled
 
@@ -75,8 +74,8 @@ def plot_biplot(
     ax.set(xlabel="component 1", ylabel="component 2")
     note += caveats(tree, "latent coordinates and loadings are approximate")
     set_title(ax, "Samples and features", note)
-    lines = [np.stack([centre, tip]) for tip in tips]
-    Names(ax, tips, named, centre=centre, avoid=mean, lines=lines)
+    along = np.linspace(centre, tips, 40).reshape(-1, 2)
+    Names(ax, tips, named, avoid=np.concatenate([mean, along]))
     return ax
 
 

@@ -1,6 +1,6 @@
 """Diagnostics: outliers, and comparisons of models."""
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import xarray as xr
@@ -9,8 +9,7 @@ from matplotlib.axes import Axes
 from bsdr_models.inference.dims import OBS
 from bsdr_models.inference.trees import read
 from bsdr_models.numerics.outliers import q_limit, t2_limit
-from bsdr_models.plots._layers import draw_points
-from bsdr_models.plots._names import Names
+from bsdr_models.plots._layers import Names, draw_points
 from bsdr_models.plots._read import read_target
 from bsdr_models.plots._style import (
     GREY,
@@ -21,9 +20,6 @@ from bsdr_models.plots._style import (
     set_title,
     styled,
 )
-
-if TYPE_CHECKING:
-    from bsdr_models.compare.comparison import Comparison
 
 # Probability of each limit of normal samples.
 PROB = 0.95
@@ -104,12 +100,12 @@ def plot_outliers(
     excess = np.maximum(t2 / limit, q / q_end)[out]
     named = out[np.argsort(-excess, kind="stable")][:MAX_NAMED]
     names = [str(name) for name in dataset[OBS].values[named]]
-    Names(ax, points[named], names, centre=np.zeros(2), avoid=points)
+    Names(ax, points[named], names, avoid=points)
     return ax
 
 
 @styled
-def plot_comparison(comparison: "Comparison", *, ax: Axes | None = None) -> Axes:
+def plot_comparison(comparison: Any, *, ax: Axes | None = None) -> Axes:
     """Plot differences of log loss from the lowest with their intervals.
 
     The recommended model is in colour and bold. An arrow stands for a model beyond the edge.

@@ -1,19 +1,17 @@
 """Effects of the features on the class scores: given the other features, and alone."""
 
 import json
-import re
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
-from scipy.stats import norm
 
 from bsdr_models.inference.dims import CHAIN, COMPONENT, DRAW, FEATURE, LABEL
 from bsdr_models.inference.trees import read
 from bsdr_models.numerics.arrays import FloatArray
-from bsdr_models.numerics.association import FOUND, ROUNDING
+from bsdr_models.numerics.association import FOUND
 from bsdr_models.numerics.relevance import feature_relevance, rescale_to_median_size
 from bsdr_models.plots._read import APPROXIMATE, caveats
 from bsdr_models.plots._style import (
@@ -43,8 +41,6 @@ WRITTEN = 0.9
 NEGLIGIBLE = 1e-6
 MAX_PANELS = 4
 SHARES = 0.55  # width of the panel of selections, relative to the others
-# A number, and its unit if it has one.
-NUMBER = re.compile(r"(?P<number>[-+]?\d+\.?\d*(e[-+]?\d+)?) ?(?P<unit>[^\d\s]*)")
 GAP = 0.03  # between panels, relative to the Axes
 DARK = "#717581"
 UNCERTAIN = "#b0b0b0"
@@ -169,10 +165,6 @@ def plot_features(
     it, fill all points. A diamond is the correlation with the class, on the upper scale. Nonlinear
     models have a panel per latent coordinate, with mean slopes and no intervals.
 
-    If all names are numbers, which may have one unit (1100 nm), and there are more than
-    `n_features`, panels are curves over all of them, of the correlation with each class and its
-    interval with probability .9.
-
     Parameters
     ----------
     tree
@@ -210,9 +202,6 @@ def plot_features(
     if n_features < 1:
         raise ValueError(f"n_features must be positive, got {n_features}")
     table = features_table(tree, stability=stability)
-    places, unit = _numbers(table[FEATURE].values)
-    if places is not None and len(places) > n_features and "alone" in table:
-        return _plot_curves(tree, table, places, unit, ax)
     top = table.isel({FEATURE: slice(n_features)})
     n = top.sizes[FEATURE]
     axis = str(table["mean"].dims[1])
@@ -360,11 +349,15 @@ def _caption(tree: xr.DataTree, table: xr.Dataset, n: int, score: str, signs: bo
     """What the plot of the first n features shows of the scores."""
     d = table.sizes[FEATURE]
     linear = "sign_probability" in table
-    target, targets = _targets(tree)
+    kinds = {"regression": ("output", "outputs"), "multilabel": ("label", "labels")}
+    target, targets = kinds.get(tree.attrs.get("target", ""), ("class", "classes"))
     note = f"{'All' if n == d else f'{n} of {d}'} features."
     if "explained" in table:
         note += f" First are those that the {targets} explain best, each alone."
-        note += _rate(table, "dark names")
+        found = int((table["false_discovery_rate"] <= FOUND).sum())
+        note += f" {found} of {d} (dark names)" if found else " None"
+        verb = "are" if found > 1 else "is"
+        note += f" {verb} found at a false discovery rate of {FOUND:.0%}."
     else:
         note += " Those of the largest effects are first."
     if linear:
@@ -377,83 +370,3 @@ def _caption(tree: xr.DataTree, table: xr.Dataset, n: int, score: str, signs: bo
     if linear and "alone" in table:
         note += f" Diamonds: correlation r with the {target}."
     return note
-
-
-def _targets(tree: xr.DataTree) -> tuple[str, str]:
-    """What the targets are called: one of them, and all."""
-    kinds = {"regression": ("output", "outputs"), "multilabel": ("label", "labels")}
-    return kinds.get(tree.attrs.get("target", ""), ("class", "classes"))
-
-
-def _rate(table: xr.Dataset, how: str) -> str:
-    """How many features are found, and how they are shown, for a caption."""
-    found = int((table["false_discovery_rate"] <= FOUND).sum())
-    count = f"{found} of {table.sizes[FEATURE]} ({how})" if found else "None"
-    verb = "are" if found > 1 else "is"
-    return f" {count} {verb} found at a false discovery rate of {FOUND:.0%}."
-
-
-def _numbers(names: np.ndarray) -> tuple[FloatArray | None, str]:
-    """Names as distinct numbers, (D,), and their unit, if they are such as 1100 nm; or None."""
-    parts = [NUMBER.fullmatch(str(name)) for name in names]
-    if not all(parts) or len(units := {part["unit"] for part in parts if part}) > 1:
-        return None, ""
-    values = np.array([part["number"] for part in parts if part], dtype=np.float64)
-    return (values if len(np.unique(values)) == len(values) else None), units.pop()
-
-
-def _plot_curves(
-    tree: xr.DataTree,
-    table: xr.Dataset,
-    places: FloatArray,
-    unit: str,
-    ax: Axes | None,
-) -> Axes:
-    """Correlation with the targets, and its interval, over features at places (D,)."""
-    order = np.argsort(places)
-    x = places[order]
-    table = table.isel({FEATURE: order})
-    classes = "y_index" in tree["fit"]
-    opposite = classes and table.sizes[LABEL] == 2
-    shown = [1] if opposite else _panels(table["alone"])
-    names = [str(name) for name in table[LABEL].values]
-    r = table["alone"].values
-    z = np.arctanh(r.clip(-1.0 + ROUNDING, 1.0 - ROUNDING))
-    reach = norm.ppf(0.5 + PROB / 2.0)
-    reach /= np.sqrt(max(int(tree["fit"]["independent_samples"]) - 3, 1))  # of Fisher's z
-    low = np.tanh(z - reach)
-    high = np.tanh(z + reach)
-    found = table["false_discovery_rate"].values <= FOUND
-    n = len(shown) + ("selected" in table)
-    ax = axes_or_new(ax, width=7.2, height=1.4 + 1.4 * n)
-    ax.set(xticks=[], yticks=[], xlabel=unit or "feature")
-    ax.xaxis.labelpad = 22.0  # below the numbers of the panels
-    ax.spines[:].set_visible(False)
-    ax.grid(visible=False)
-    height = 1.0 / n
-    for i in range(n):
-        panel = ax.inset_axes((0.0, 1.0 - (i + 0.94) * height, 1.0, 0.84 * height))
-        panel.set_xlim(x[0], x[-1])
-        panel.tick_params(labelsize=NOTE_SIZE, labelbottom=i == n - 1)
-        if i == len(shown):
-            panel.plot(x, table["selected"], color=DARK, linewidth=1.3)
-            panel.set_title("Selected", loc="left", fontsize=NOTE_SIZE + 0.5, pad=3.0)
-            continue
-        k = shown[i]
-        shade = color(k) if classes else POSITIVE
-        panel.axhline(0.0, color=GREY, linewidth=0.9)
-        panel.fill_between(x, low[:, k], high[:, k], color=shade, alpha=0.25, linewidth=0.0)
-        panel.plot(x, r[:, k], color=shade, linewidth=1.0)
-        sure = found & ((low[:, k] > 0.0) | (high[:, k] < 0.0))
-        panel.plot(x[sure], r[sure, k], ".", color=shade, markersize=5.0)
-        panel.set_ylim(min(-0.5, low[:, shown].min()), max(0.5, high[:, shown].max()))
-        rest = names[1 - k] if opposite else "the others"
-        title = f"{names[k]} v. {rest}" if classes else names[k]
-        panel.set_title(title, loc="left", fontsize=NOTE_SIZE + 0.5, pad=3.0)
-    target, targets = _targets(tree)
-    note = f"Correlation of each of {len(x)} features with the {target}, with intervals of"
-    note += f" {PROB:.0%}.{_rate(table, 'thick where an interval is beside zero')}"
-    if len(shown) < len(table[LABEL]) and not opposite:
-        note += f" {len(shown)} of {len(table[LABEL])} {targets}."
-    set_title(ax, "Features along their axis", note + caveats(tree, None))
-    return ax

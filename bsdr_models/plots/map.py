@@ -23,7 +23,6 @@ from bsdr_models.metrics import HeldOutScore, log_losses
 from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray, TargetLike
 from bsdr_models.plots import _layers
 from bsdr_models.plots._layers import OPACITY, STEPS, SURE, Samples
-from bsdr_models.plots._names import Names
 from bsdr_models.plots._read import Classes, Values, caveats, label_values, read_target
 from bsdr_models.plots._style import (
     GREY,
@@ -422,13 +421,13 @@ def draw_map(
     place = shown.place
     target = samples.target
     plane = place.mean.shape[1] == 2
-    looks = _layers.class_looks(target, samples.at)
+    n_classes = len(target.names) if isinstance(target, Classes) else 0
     # Without evidence that classes differ, medians coincide. Strips have names on their axis.
     named = plane and shown.convinced
-    listed = looks if plane and not (named and len(looks) > MOST_LISTED) else []
-    height = 5.4 if plane else float(np.clip(1.9 + 0.75 * len(looks), 3.8, 9.0))
+    listed = plane and not (named and n_classes > MOST_LISTED)
+    height = 5.4 if plane else float(np.clip(1.9 + 0.75 * n_classes, 3.8, 9.0))
     key = ax is None
-    ax = axes_or_new(ax, width=7.6, height=height, n_names=len(listed) + 8)
+    ax = axes_or_new(ax, width=7.6, height=height, n_names=listed * n_classes + 8)
     low, high = axis_limits(place.mean)
     ax.set(xlim=(low[0], high[0]), xlabel=place.names[0])
     if plane:
@@ -439,7 +438,7 @@ def draw_map(
     set_title(ax, f"{shown.kind} samples in the {where}", shown.header, verdict=shown.verdict)
 
     if place.probability is not None:
-        _layers.draw_background(ax, place.probability, looks)
+        _layers.draw_background(ax, place.probability)
         ax.grid(visible=False)
     if shown.kind == "Training" and place.plane is None and isinstance(target, Classes):
         ax.text(0.5, 0.5, "training samples", transform=ax.transAxes, fontsize=26.0,
@@ -451,32 +450,29 @@ def draw_map(
             some = samples.wrong | samples.doubtful
             _layers.draw_own(ax, samples.at[some], place.cov[some])
         beside += _layers.draw_typical(ax, np.median(place.cov, axis=0))
-    beyond = _layers.mark_beyond(ax, samples, looks)
+    beyond = _layers.mark_beyond(ax, samples)
     _draw_legend(ax, listed, samples, beyond, key=key)
     if plane:
         samples = replace(samples, at=_layers.move_apart(ax, samples.at))
-    _layers.draw_samples(ax, samples, looks)
+    _layers.draw_samples(ax, samples)
     at = samples.at
-    middle, classes, styles = _layers.class_names(at, target if named else None, looks)
+    middle, classes, styles = _layers.class_names(at, target if named else None)
     points = np.concatenate([middle, at[to_name]])
     texts = [*classes, *map(str, shown.obs[to_name])]
-    if texts:
-        Names(ax, points, texts, centre=np.median(at, axis=0), avoid=at, beside=beside,
-              required=len(classes), styles=styles)  # fmt: skip
+    _layers.Names(ax, points, texts, avoid=at, beside=beside, required=len(classes), styles=styles)
     return ax
 
 
-def _draw_legend(ax: Axes, looks: list[int], samples: Samples, beyond: int, *, key: bool) -> None:
-    """Classes of the colours, groups by markers, and, with a key, what points and areas mean."""
+def _draw_legend(ax: Axes, listed: bool, samples: Samples, beyond: int, *, key: bool) -> None:
+    """Classes if listed, groups by markers, and, with a key, what points and areas mean."""
     handles: list[Artist] = []
     plain: dict[str, Any] = {"linestyle": "none", "color": GREY}
     target = samples.target
     groups = samples.groups
-    if isinstance(target, Classes) and looks:
-        named = zip(looks, target.names, strict=True)
-        handles = [Patch(color=color(look), label=name) for look, name in named]
+    if isinstance(target, Classes) and listed:
+        handles = [Patch(color=color(c), label=name) for c, name in enumerate(target.names)]
         if groups is None:
-            handles = _layers.class_handles(target, looks)
+            handles = _layers.class_handles(target)
     if groups is not None:
         names = enumerate(groups.names)
         handles += [Line2D([], [], marker=marker(g), label=name, **plain) for g, name in names]
@@ -495,5 +491,5 @@ def _draw_legend(ax: Axes, looks: list[int], samples: Samples, beyond: int, *, k
         for opacity, step in zip(OPACITY, steps, strict=True):
             handles.append(Patch(fc=_layers.tint(INK, opacity), ec=GREY, lw=0.4, label=step))
     if handles:
-        title = target.title if isinstance(target, Classes) and looks else None
+        title = target.title if isinstance(target, Classes) and listed else None
         add_legend(ax, handles, title=title)

@@ -38,7 +38,7 @@ def with_value(X, value):
 ROWS_REFUSED = {
     "nan": (
         lambda X: with_value(X, np.nan),
-        r"NaN in \d+ of \d+ samples, first in row \d+ and column \d+.*BM2PCA(Class|Regress)",
+        r"NaN, first in row \d+ and column \d+.*BM2PCA(Class|Regress)",
     ),
     "inf": (lambda X: with_value(X, np.inf), "Input X contains infinity"),
     "minus_inf": (lambda X: with_value(X, -np.inf), "Input X contains infinity"),
@@ -53,7 +53,7 @@ ROWS_REFUSED = {
     ),
     "whole_number_beyond_float64": (
         lambda X: with_value(X.astype(object), 10**400),
-        r"column 1 \(1000.*\) of X cannot be read as numbers",
+        r"column 1 \(.* too large .*\) of X cannot be read as numbers",
     ),
     "rows_equal": (lambda X: np.tile(X[:1], (len(X), 1)), "X has no variation"),
     "precision_lost": (lambda X: 1e17 + X, "X has no variation: .* in numbers of size 1e.17"),
@@ -67,11 +67,11 @@ ROWS_REFUSED = {
     "complex": (lambda X: X + 1j, "Complex data not supported"),
     "text": (
         lambda X: np.where(X > 6.0, "high", X.astype(object)),
-        r"columns 0 \('high'\), 2 \('high'\) of X cannot be read as numbers",
+        r"columns 0 \(.* 'high'\), 2 \(.* 'high'\) of X cannot be read as numbers",
     ),
     "text_in_frame": (
         lambda X: pd.DataFrame(X, columns=list("abcd")).assign(site="north"),
-        r"column 'site' \('north'\) of X cannot be read as numbers",
+        r"column 'site' \(.* 'north'\) of X cannot be read as numbers",
     ),
     "columns_of_several_kinds": (
         lambda X: pd.DataFrame(X, columns=list("abcd")).assign(
@@ -82,16 +82,16 @@ ROWS_REFUSED = {
             weight="1,2",
             born="2001-02-03",
         ),
-        r"columns 'site' \('north'\), 'sex' \('f'\), 'crp' \('<0\.05'\), 'typo' \('1\.0\.'\), "
-        r"'weight' \('1,2'\), 'born' \('2001-02-03'\) of X .*get_dummies",
+        r"columns 'site' \(.*'north'\), 'sex' \(.*'f'\), 'crp' \(.*'<0\.05'\), "
+        r"'typo' \(.*'1\.0\.'\), 'weight' \(.*'1,2'\), 'born' \(.*\) of X .*get_dummies",
     ),
     "dates": (
         lambda X: pd.DataFrame(X).assign(day=pd.date_range("2020-01-01", periods=len(X))),
-        r"column 'day' \(2020-01-01.*\) of X cannot be read as numbers",
+        r"column 'day' \(a date, 2020-01-01.*\) of X cannot be read as numbers",
     ),
     "nested": (
         lambda X: pd.DataFrame(X).assign(pair=[[1.0, 2.0]] * len(X)),
-        "column 'pair' of X: .* must be a string or a real number, not 'list'",
+        r"column 'pair' \(.* sequence.\) of X cannot be read as numbers",
     ),
     "ragged": (lambda X: [row[: 1 + i % 4].tolist() for i, row in enumerate(X)], "as a matrix"),
     "records": (lambda X: np.zeros(len(X), dtype=[("a", float)]), "got 1D array"),
@@ -392,7 +392,7 @@ NUMBERS_REFUSED = {
     "constant": (lambda y: np.column_stack([y, np.ones(45)]), "output 1 of y is constant"),
     "text": (
         lambda y: np.array(["a", "b"])[(y > 1).astype(int)],
-        r"\('[ab]'\) of y cannot be read as",
+        r"'[ab]'\)* of y cannot be read as",
     ),
     "dates": (lambda y: np.datetime64("2020-01-01") + (10 * y).astype(int), "of y cannot be read"),
     "three_axes": (lambda y: y[:, None, None], "dim 3"),

@@ -11,8 +11,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import has_fit_parameter
 
-from bsdr_models import BM2PCAPriors, DGPLVMPriors, Priors, StackedClassifier
+from bsdr_models import BM2PCAPriors, DGPLVMPriors, Priors, Sampling, StackedClassifier
 from bsdr_models.bsdr.priors import HierarchicalPriors
+from bsdr_models.inference.spec import find_spec
 
 pytestmark = pytest.mark.usefixtures("short_runs")
 
@@ -129,6 +130,21 @@ def test_trees_of_predictions_are_those_of_the_methods(zoo, name):
     assert "y" not in model.predict_idata(new)["predictions"]
     with pytest.raises(ValueError, match="y has 6 samples, X has 7"):
         model.predict_idata(new, known[:6])
+
+
+@pytest.mark.filterwarnings("ignore:the chains have not mixed")
+@pytest.mark.parametrize("given", [None, Sampling(chains=1)])
+def test_options_are_searched_whether_given_or_not(zoo, given):
+    model = zoo.make("BSDRClassifier", n_components=1, sampling=given)
+    assert clone(model).set_params(**model.get_params()).sampling == given
+    search = GridSearchCV(model, {"sampling__draws": [8, 12]}, cv=2).fit(zoo.X, zoo.y)
+    assert search.best_estimator_.get_params()["sampling__draws"] in (8, 12)
+
+
+def test_every_tree_has_the_citation_of_its_model(zoo, kind):
+    model = zoo.fitted(kind)
+    for tree in (model.idata_, model.predict_idata(zoo.X)):
+        assert find_spec(tree).citation_bibtex == model.citation()
 
 
 @pytest.mark.parametrize(

@@ -9,17 +9,6 @@ from rich.progress import Progress
 from bsdr_models.inference.callbacks import ProgressBar
 
 
-def test_a_bar_ends_full_where_a_stage_ends_early(capsys):
-    with ProgressBar(200, "Two stages") as bar:
-        for length in (30, 100):
-            for _ in range(length):
-                bar.update(bound=-1.5)
-            bar.end_stage(100)
-    printed = capsys.readouterr().out
-    assert "130/130" in printed
-    assert "bound=-1.5" in printed
-
-
 def test_a_bar_shows_fields_and_ends_with_the_block(capsys):
     bar = ProgressBar(10, "Mean field")
     with bar:

@@ -2,18 +2,14 @@
 
 from functools import partial
 
-import arviz_stats
 import numpy as np
 import pymc as pm
 import pytest
 from pytensor.compile.mode import get_mode
 from scipy.stats import norm
 
-from bsdr_models.bsdr.priors import Priors
-from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.inference import engines
 from bsdr_models.inference.engines import fit_advi, sample_nuts
-from bsdr_models.papers.bsdr import build_model as build_paper_model
 
 FAST = {"mode": "FAST_COMPILE"}
 
@@ -151,56 +147,6 @@ def test_interrupted_advi_keeps_the_best_start(model, fast_fit, monkeypatch):
     assert sampled.interrupted
     assert sampled.fit["restarts"].shape == (1,)
     assert 1 <= len(sampled.fit["elbo"]) <= 40
-
-
-@pytest.mark.slow
-def test_nuts_agrees_with_importance_sampling(one_core):
-    """One feature, one component, two classes: weigh a million draws of the prior.
-
-    Given Q, W and b the latent integrates out, p(y = 1 | x) = Phi(m / s) with
-    m = (w_1 - w_0) q x + b_1 - b_0 and s^2 = 2 + (w_1 - w_0)^2 latent_scale^2.
-    """
-    x = np.array([-1.5, -0.8, -0.1, 0.3, 0.9, 1.6])
-    y = np.array([0, 0, 1, 0, 1, 1])
-    priors = Priors(
-        projection_shape=5,
-        projection_rate=5,
-        weight_shape=4,
-        weight_rate=2,
-        bias_shape=3,
-        bias_rate=3,
-        latent_scale=0.5,
-    )
-    sampled = sample_nuts(
-        build_paper_model(x[:, None], y, n_components=1, priors=priors),
-        var_names=SPEC.identified,
-        rng=np.random.default_rng(12),
-        draws=2000,
-        tune=1000,
-        chains=2,
-    )
-
-    rng = np.random.default_rng(0)
-    size = 1_000_000
-    q = rng.normal(size=size) / np.sqrt(rng.gamma(5, 1 / 5, size=size))
-    w = rng.normal(size=(size, 2)) / np.sqrt(rng.gamma(4, 1 / 2, size=(size, 2)))
-    b = rng.normal(size=(size, 2)) / np.sqrt(rng.gamma(3, 1 / 3, size=(size, 2)))
-    slope, shift = w[:, 1] - w[:, 0], b[:, 1] - b[:, 0]
-    spread = np.sqrt(2 + (slope * priors.latent_scale) ** 2)
-    log_weight = np.zeros(size)
-    for row, label in zip(x, y, strict=True):
-        log_weight += norm.logcdf((2 * label - 1) * (slope * q * row + shift) / spread)
-    weight = np.exp(log_weight - log_weight.max())
-    weight /= weight.sum()
-
-    for name, exact_draws in (("coef", slope * q / 2), ("bias_centered", shift / 2)):
-        mean = weight @ exact_draws
-        sd = np.sqrt(weight @ (exact_draws - mean) ** 2)
-        got = sampled.draws[name][..., 1].reshape(2, -1)
-        ess = float(arviz_stats.ess(got))
-        assert ess > 400
-        assert abs(got.mean() - mean) < 4 * sd / np.sqrt(ess)
-        np.testing.assert_allclose(got.std(), sd, rtol=0.15)
 
 
 def written_by_hand(y):

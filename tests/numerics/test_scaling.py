@@ -30,13 +30,6 @@ def test_standardises_at_any_size(size):
     assert not scaler.constant.any()
 
 
-def test_an_offset_leaves_what_precision_there_is():
-    X = 1e6 + np.random.default_rng(1).standard_normal((20, 2))
-    got = Scaler.fit(X).transform(X)
-    for column, values in zip(X.T, got.T, strict=True):
-        np.testing.assert_allclose(values, exact(column), atol=1e-9)
-
-
 @pytest.mark.parametrize("value", [0.0, 1.0, -3.7, 1e-300, 1e300, 0.1])
 @pytest.mark.parametrize("standardize", [True, False])
 def test_a_constant_column_is_left_out_wherever_new_samples_lie(value, standardize):
@@ -70,11 +63,6 @@ def test_centring_alone_refuses_training_samples_that_are_too_large():
     X = 1e200 * np.random.default_rng(6).standard_normal((10, 2))
     with pytest.raises(ValueError, match="not standardised"):
         Scaler.fit(X, standardize=False).transform(X)
-
-
-def test_no_samples():
-    scaler = Scaler.fit(np.eye(3))
-    assert scaler.transform(np.empty((0, 3))).shape == (0, 3)
 
 
 @settings(max_examples=100, deadline=None)

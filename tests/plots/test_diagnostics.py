@@ -1,10 +1,7 @@
 """Outliers, the table and the style: what is drawn is what went in."""
 
-import itertools
-
 import numpy as np
 import pytest
-from matplotlib.colors import to_rgb
 from scipy.stats import entropy
 from sklearn.datasets import load_iris
 
@@ -17,7 +14,8 @@ EXACT = {"temperature": 1.0, "random_state": 0}
 
 
 def note_of(ax):
-    return ax.texts[-1].get_text().replace("\n", " ")
+    (note,) = (text for text in ax.texts if text.get_fontsize() == 8.5)
+    return note.get_text().replace("\n", " ")
 
 
 @pytest.fixture(scope="module")
@@ -112,28 +110,3 @@ def test_table_without_targets_and_with_values(make_fit, make_predictions, wine)
 
 def test_a_hundred_classes_differ_in_colour_or_marker():
     assert len({(color(c), marker(c)) for c in range(len(PALETTE) * len(MARKERS))}) == 100
-
-
-# Machado, Oliveira and Fernandes (2009), severity 1: what each eye sees, in linear RGB.
-EYES = {
-    "normal": np.eye(3),
-    "protan": [[0.1523, 1.0526, -0.2049], [0.1145, 0.7863, 0.0992], [-0.0039, -0.0481, 1.0520]],
-    "deutan": [[0.3673, 0.8606, -0.2280], [0.2801, 0.6725, 0.0474], [-0.0118, 0.0429, 0.9689]],
-    "tritan": [[1.2555, -0.0767, -0.1788], [-0.0784, 0.9308, 0.1476], [0.0047, 0.6914, 0.3039]],
-}
-
-
-@pytest.mark.parametrize("eye", EYES)
-def test_colours_stay_apart_for_every_eye(eye):
-    """Distances in OKLab; 0.02 is just noticeable, the palette keeps three times that."""
-    to_cone = np.array(
-        [[0.4122, 0.5363, 0.0514], [0.2119, 0.6807, 0.1074], [0.0883, 0.2817, 0.6300]]
-    )
-    to_lab = np.array(
-        [[0.2105, 0.7936, -0.0041], [1.9780, -2.4286, 0.4506], [0.0259, 0.7828, -0.8087]]
-    )
-    rgb = np.array([to_rgb(shade) for shade in PALETTE])
-    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-    seen = np.clip(linear @ np.transpose(EYES[eye]), 0.0, 1.0)
-    lab = np.cbrt(seen @ to_cone.T) @ to_lab.T
-    assert min(np.linalg.norm(a - b) for a, b in itertools.combinations(lab, 2)) > 0.06

@@ -139,10 +139,6 @@ def check_axes(ax):
         assert not box.overlaps(heading.padded(-2.0)), "the note runs into the title"
         offset = ax.yaxis.get_offset_text()
         assert not (offset.get_text() and box.overlaps(offset.get_window_extent()))
-    for names in ax.artists:
-        boxes = [text.get_window_extent() for text, _ in names.place(ax)]
-        assert len(boxes) >= 0.7 * len(names.texts)
-        assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2)), "names overlap"
 
 
 def check_texts(figure):

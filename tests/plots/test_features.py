@@ -157,28 +157,6 @@ def test_names_of_features_that_are_found_are_dark():
     assert "None is found" in caption(ax)
 
 
-def test_features_whose_names_are_numbers_are_curves_over_them():
-    index = np.arange(60) % 3
-    X = np.random.default_rng(5).standard_normal((60, 4))
-    X[:, 0] += 4.0 * (index == 2)
-    tree = tree_of(draws(), X=X, index=index, names=["1000.5 nm", "900 nm", "1e3 nm", "800 nm"])
-    ax = plot_features(tree, n_features=3)
-    table = features_table(tree).sel(feature=["800 nm", "900 nm", "1e3 nm", "1000.5 nm"])
-    for k, panel in enumerate(ax.child_axes):
-        _, line, found = panel.lines
-        np.testing.assert_array_equal(line.get_xdata(), [800.0, 900.0, 1000.0, 1000.5])
-        np.testing.assert_array_equal(line.get_ydata(), table["alone"][:, k])
-        np.testing.assert_array_equal(found.get_xdata(), [1000.5])
-        low, high = panel.collections[0].get_paths()[0].get_extents().intervaly
-        z = np.arctanh(table["alone"].values[:, k])
-        reach = 1.6448536269514722 / np.sqrt(57)
-        assert low == pytest.approx(np.tanh(z.min() - reach))
-        assert high == pytest.approx(np.tanh(z.max() + reach))
-    assert ax.child_axes[0].get_title(loc="left") == "a v. the others"
-    assert ax.get_xlabel() == "nm"
-    assert not plot_features(tree).child_axes[0].lines  # all of them have names
-
-
 def test_the_shares_of_halves_are_matched_by_name():
     tree = tree_of(draws())
     stability = stability_of(NAMES, [0.1, 0.2, 0.3, 0.4])

@@ -55,8 +55,10 @@ def image_of(ax):
     figure = ax.get_figure(root=True)
     figure.set_layout_engine("none")
     ax.set_position((0.05, 0.05, 0.72, 0.9))
-    for artist in (*figure.findobj(Text), *ax.artists):
-        artist.set_visible(getattr(artist, "arrow_patch", None) is not None)
+    for names in list(ax.artists):
+        names.remove()
+    for text in figure.findobj(Text):  # but for arrows without one
+        text.set_visible(getattr(text, "arrow_patch", None) is not None and not text.get_text())
     if ax.get_legend() is not None:
         ax.get_legend().remove()
     figure.set_dpi(WIDTH / figure.get_figwidth())

@@ -6,6 +6,7 @@ import pytest
 import xarray as xr
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from matplotlib.transforms import Affine2D
 from scipy.interpolate import RegularGridInterpolator
 from scipy.optimize import linear_sum_assignment
@@ -26,14 +27,13 @@ from bsdr_models.data.targets import name_groups
 from bsdr_models.inference.latent_grid import axis_limits, class_frequency, evaluate_on_grid
 from bsdr_models.plots import _layers, map_table, plot_map
 from bsdr_models.plots._layers import OPACITY, tint
-from bsdr_models.plots._read import Classes
 from bsdr_models.plots._style import PALETTE, color
 
 
 def artists(ax, gid):
     return [
         item
-        for item in (*ax.collections, *ax.lines, *ax.patches, *ax.texts, *named(ax))
+        for item in (*ax.collections, *ax.lines, *ax.patches, *ax.texts)
         if item.get_gid() == gid
     ]
 
@@ -43,13 +43,9 @@ def background(ax):
     return images[0] if images else None
 
 
-def named(ax):
-    """Texts of the names of samples and classes."""
-    return [text for names in ax.artists for text in names.texts]
-
-
 def names_in(ax):
-    return [text.get_text() for text in named(ax) if text.get_gid() != "class"]
+    """Names of samples."""
+    return [text.get_text() for text in ax.texts if text.get_fontsize() == 7.5]
 
 
 def assert_near(ax, at, expected):
@@ -365,7 +361,7 @@ def test_names_of_classes_stand_beside_their_samples_and_cover_none(new):
     )
     assert [text.get_text() for text in names] == dataset["outcome"].values.tolist()
     for c, text in enumerate(names):
-        box = text.get_window_extent()
+        box = Text.get_window_extent(text)
         assert box.count_contains(ax.transData.transform(points)) == 0
         here = dataset["latent_mean"].values[dataset["y"].values == text.get_text()]
         middle = ax.transData.transform(np.median(here, axis=0))
@@ -386,23 +382,6 @@ def test_points_at_one_place_are_told_apart(new):
     apart = 72.0 / ax.get_figure().dpi * pdist(ax.transData.transform(at))
     assert apart.min() > 0.4 * diameter
     assert_near(ax, at, same)
-
-
-def test_neighbours_of_many_classes_differ_in_colour(make_fit):
-    names = [f"class {i}" for i in range(40)]
-    tree = make_fit(labels=names, n_obs=500)
-    looks = _layers.class_looks(Classes(index=np.arange(40), names=tuple(names)), square := grid())
-    assert len({*looks}) == 40
-    shades = np.array(looks) % 10
-    apart = cdist(square, square)
-    assert apart[(shades[:, None] == shades) & (apart > 0.0)].min() > 1.5
-    ax = plot_map(tree)
-    assert len({to_hex(text.get_color()) for text in artists(ax, "class")}) == 10
-
-
-def grid():
-    """Places of 40 classes, (40, 2): neighbours have distance 1."""
-    return np.stack(np.meshgrid(np.arange(8.0), np.arange(5.0)), axis=-1).reshape(-1, 2)
 
 
 def test_held_out_samples_have_no_latent_coordinates_and_the_error_says_what_to_do(new):
