@@ -9,7 +9,7 @@ from benchmarks.sweeps import products
 from benchmarks.timing import Work, medians
 from bsdr_models.bm2pca.priors import PAPER
 from bsdr_models.papers.bm2pca import mean_field
-from bsdr_models.papers.bm2pca.mean_field import Data, State
+from bsdr_models.bm2pca.mean_field import Data, State
 
 COST, N_WARM = 10.0, 3
 

@@ -14,9 +14,8 @@ from typing import Any
 _PUBLIC = {
     "BM2PCAClassifier": "bsdr_models.bm2pca.estimator",
     "BM2PCAPriors": "bsdr_models.bm2pca.priors:Priors",
-    "BM2PCARegressor": "bsdr_models.papers.bm2pca.regressor",
+    "BM2PCARegressor": "bsdr_models.bm2pca.regressor",
     "BSDRClassifier": "bsdr_models.bsdr.estimator",
-    "BSDROptimization": "bsdr_models.papers.bsdr.engines:Optimization",
     "BSDRRegressor": "bsdr_models.bsdr.estimator",
     "DGPLVMClassifier": "bsdr_models.dgplvm.estimator",
     "DGPLVMMapping": "bsdr_models.dgplvm.settings:Mapping",
@@ -26,7 +25,6 @@ _PUBLIC = {
     "HingeLoss": "bsdr_models.bm2pca.settings",
     "HierarchicalPriors": "bsdr_models.bsdr.priors",
     "PredictionPlane": "bsdr_models.estimators.plane",
-    "Priors": "bsdr_models.bsdr.priors",
     "Sampling": "bsdr_models.options",
     "StackedClassifier": "bsdr_models.compare.stacking",
     "SupervisedWhitening": "bsdr_models.learned_metric.whitening",

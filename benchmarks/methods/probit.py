@@ -27,7 +27,7 @@ from bsdr_models.numerics.factors import LOG_2PI, Gamma, RidgeColumns
 from bsdr_models.papers.bsdr import mean_field
 from bsdr_models.papers.bsdr.mean_field import Data, Utilities
 from bsdr_models.papers.bsdr.posterior import N_DRAWS, standard_normals
-from bsdr_models.papers.coordinate_ascent import Bound, run_coordinate_ascent
+from bsdr_models.inference.coordinate_ascent import Bound, run_coordinate_ascent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

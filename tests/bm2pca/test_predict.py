@@ -12,7 +12,7 @@ from bsdr_models import BM2PCAClassifier
 from bsdr_models.bm2pca.factor_model import FactorModel, impute, spread_of_missing
 from bsdr_models.bm2pca.views import Loadings, Offset, ViewState
 from bsdr_models.numerics.factors import Gamma
-from bsdr_models.papers.bm2pca.mean_field import Weights
+from bsdr_models.bm2pca.mean_field import Weights
 from bsdr_models.papers.bm2pca.posterior import DrawPosterior, MarginPosterior
 
 R, K = 3, 2
