@@ -14,8 +14,8 @@ from bsdr_models import (
     align_draws,
     diagnose,
 )
-from bsdr_models.bsdr import SAMPLING
-from bsdr_models.papers import PaperBSDRClassifier, PaperBSDRRegressor
+from bsdr_models.papers import PaperBSDRClassifier
+from bsdr_models.papers.bsdr import SAMPLING
 
 CHAINS, DRAWS = 4, 400
 

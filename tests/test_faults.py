@@ -20,18 +20,18 @@ from bsdr_models import (
     BM2PCAClassifier,
     BM2PCARegressor,
     BSDRClassifier,
-    BSDROptimization,
     DGPLVMClassifier,
     HingeLoss,
     cross_validated_map,
 )
-from bsdr_models.bm2pca import subspace
+from bsdr_models.bm2pca import mean_field, subspace
 from bsdr_models.bsdr import hmc, path_sampling
 from bsdr_models.dgplvm import map_search
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.papers import PaperBM2PCAClassifier, PaperBSDRClassifier
-from bsdr_models.papers.bm2pca import engines, mean_field
+from bsdr_models.papers.bm2pca import engines
 from bsdr_models.papers.bm2pca import gibbs as bm2pca_gibbs
+from bsdr_models.papers.bsdr import Optimization
 
 ROOT = Path(bsdr_models.__file__).parents[1]
 X, y = (part[::3] for part in load_iris(return_X_y=True))
@@ -224,7 +224,7 @@ def test_a_number_of_workers_that_makes_no_sense(name, n_jobs):
 
 def test_fits_are_logged_and_nothing_is_printed(caplog, capfd):
     with caplog.at_level(logging.DEBUG, logger="bsdr_models"):
-        restarts = BSDROptimization(n_restarts=2)
+        restarts = Optimization(n_restarts=2)
         model = PaperBSDRClassifier(optimization=restarts, random_state=0).fit(X, y)
     said = [(record.levelname, record.getMessage()) for record in caplog.records]
     assert said[0] == ("INFO", "PaperBSDRClassifier: fit to 50 samples of 4 features")

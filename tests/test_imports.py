@@ -60,7 +60,7 @@ def test_a_mean_field_fit_needs_neither_pymc_nor_scikit_learn():
 import sys
 import numpy as np
 from bsdr_models.papers.bsdr import mean_field
-from bsdr_models.bsdr.priors import Priors
+from bsdr_models.papers.bsdr.priors import (Priors)
 from bsdr_models.inference.coordinate_ascent import run_coordinate_ascent
 
 rng = np.random.default_rng(0)

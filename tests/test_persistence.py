@@ -44,12 +44,7 @@ from bsdr_models import (
 from bsdr_models.bm2pca import sparse_metric, subspace
 from bsdr_models.bsdr import Kernel
 from bsdr_models.dgplvm import gp_classifier
-from bsdr_models.papers import (
-    PaperBM2PCAClassifier,
-    PaperBSDRClassifier,
-    PaperBSDRRegressor,
-    PaperDGPLVMClassifier,
-)
+from bsdr_models.papers import PaperBM2PCAClassifier, PaperBSDRClassifier, PaperDGPLVMClassifier
 
 pytestmark = pytest.mark.usefixtures("short_runs")
 

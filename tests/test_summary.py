@@ -14,8 +14,8 @@ from sklearn.utils import estimator_html_repr
 
 import bsdr_models
 from bsdr_models import DGPLVMOptimization, HingeLoss, Sampling, plots
-from bsdr_models.bsdr import SAMPLING
-from bsdr_models.papers import PaperBM2PCAClassifier, PaperBSDRClassifier, PaperBSDRRegressor
+from bsdr_models.papers import PaperBM2PCAClassifier, PaperBSDRClassifier
+from bsdr_models.papers.bsdr import SAMPLING
 from bsdr_models.summary import to_html
 
 pytestmark = [

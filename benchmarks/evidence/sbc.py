@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from bsdr_models.papers.bsdr.engines import fit_mean_field
 from matplotlib.figure import Figure
 from scipy.stats import binom, chisquare
 
@@ -30,17 +31,16 @@ from bsdr_models.bsdr import hmc
 from bsdr_models.bsdr.conjugate import fit_conjugate
 from bsdr_models.bsdr.feature_map import learn_map
 from bsdr_models.bsdr.posterior import Parameters
-from bsdr_models.bsdr.priors import SAMPLING, HierarchicalPriors
+from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import Problem, label_log_likelihood, regression_log_likelihood
 from bsdr_models.inference.sampling import Schedule, run_gibbs
 from bsdr_models.learned_metric.metric import Metric
 from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray, Target
 from bsdr_models.numerics.design import DenseDesign
 from bsdr_models.papers.bsdr import gibbs
-from bsdr_models.papers.bsdr.engines import fit_mean_field
+from bsdr_models.papers.bsdr.fitting import draw_deviations
 from bsdr_models.papers.bsdr.mean_field import Data
-from bsdr_models.papers.bsdr.posterior import DrawPosterior
-from bsdr_models.papers.bsdr.trees import draw_deviations
+from bsdr_models.papers.bsdr.priors import SAMPLING
 
 PRIORS, K = HierarchicalPriors(), 3
 # With it the standard deviation of class scores is a fifth of that of their noise, on average.

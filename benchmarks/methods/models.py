@@ -13,10 +13,10 @@ from benchmarks.protocols import Training
 from bsdr_models import StackedClassifier
 from bsdr_models.bm2pca.estimator import BM2PCAClassifier
 from bsdr_models.bsdr.estimator import BSDRClassifier
-from bsdr_models.bsdr.priors import SPARSE
 from bsdr_models.dgplvm.estimator import DGPLVMClassifier
 from bsdr_models.numerics.row_space import as_dense
 from bsdr_models.papers import PaperBM2PCAClassifier, PaperBSDRClassifier, PaperDGPLVMClassifier
+from bsdr_models.papers.bsdr.priors import SPARSE
 
 COLUMNWISE: dict[str, Any] = {"priors__projection_prior": "columnwise"}
 ARD = {**COLUMNWISE, "priors__latent_scale": 0.1, "priors": SPARSE}

@@ -56,7 +56,8 @@ def read_training(
 def read_new(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
     """New samples (M, D) as a finite array, of as many features as those of a tree."""
     array: FloatArray = check_array(X, dtype=np.float64, input_name="X")
-    n_features = tree["posterior"].sizes.get(FEATURE, tree["constant_data"].sizes[FEATURE])
+    group = "posterior" if FEATURE in tree["posterior"].sizes else "constant_data"
+    n_features = tree[group].sizes[FEATURE]
     if array.shape[1] != n_features:
         raise ValueError(f"X has {array.shape[1]} features, the tree has {n_features}")
     return array

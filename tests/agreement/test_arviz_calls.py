@@ -17,12 +17,7 @@ from bsdr_models import (
     Sampling,
 )
 from bsdr_models.bm2pca import HingeLoss
-from bsdr_models.papers import (
-    PaperBM2PCAClassifier,
-    PaperBSDRClassifier,
-    PaperBSDRRegressor,
-    PaperDGPLVMClassifier,
-)
+from bsdr_models.papers import PaperBM2PCAClassifier, PaperBSDRClassifier, PaperDGPLVMClassifier
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 

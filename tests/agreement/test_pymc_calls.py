@@ -25,12 +25,7 @@ from bsdr_models import (
 )
 from bsdr_models.bm2pca import HingeLoss
 from bsdr_models.bsdr import probit_choice
-from bsdr_models.papers import (
-    PaperBM2PCAClassifier,
-    PaperBSDRClassifier,
-    PaperBSDRRegressor,
-    PaperDGPLVMClassifier,
-)
+from bsdr_models.papers import PaperBM2PCAClassifier, PaperBSDRClassifier, PaperDGPLVMClassifier
 
 FAST = {"mode": "FAST_COMPILE"}
 SHORT = {"sampling": Sampling(chains=2, draws=200, tune=200), "random_state": 0}

@@ -8,8 +8,9 @@ from scipy import sparse
 from sklearn.exceptions import NotFittedError
 
 from bsdr_models import BM2PCAClassifier, BM2PCARegressor, HingeLoss
+from bsdr_models.bm2pca import mean_field
 from bsdr_models.papers import PaperBM2PCAClassifier
-from bsdr_models.papers.bm2pca import gibbs, mean_field
+from bsdr_models.papers.bm2pca import gibbs
 
 pytestmark = pytest.mark.filterwarnings("ignore:R-hat of the identified quantities")
 

@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+from bsdr_models.papers.bm2pca.engines import make_data
 
+from bsdr_models.bm2pca import mean_field
+from bsdr_models.bm2pca.conjugate import fit_mean_field, run_sweeps
 from bsdr_models.bm2pca.priors import PAPER
 from bsdr_models.bm2pca.problem import Problem
-from bsdr_models.papers.bm2pca import mean_field
-from bsdr_models.papers.bm2pca.engines import fit_mean_field, make_data, run_sweeps
 
 N, D, R = 24, 6, 3
 KINDS = ("shared", "one_vs_rest", "real", "missing", "two views")

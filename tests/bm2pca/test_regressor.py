@@ -9,9 +9,9 @@ from sklearn.linear_model import RidgeCV
 from sklearn.model_selection import train_test_split
 
 from bsdr_models import BM2PCARegressor
-from bsdr_models.bm2pca.priors import SAMPLING
-from bsdr_models.papers.bm2pca import regressor
+from bsdr_models.bm2pca import regressor
 from bsdr_models.bm2pca.regressor import calibration, noise_variance
+from bsdr_models.papers.bm2pca import SAMPLING
 
 
 def quick(**more):

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from bsdr_models.papers.bm2pca.select import choose_best, cross_validate
 from scipy.special import log_expit, log_softmax, logsumexp, softmax
 from scipy.stats import norm
 from sklearn.metrics import log_loss
@@ -18,7 +19,6 @@ from bsdr_models.data.training import Training
 from bsdr_models.estimators.calibration import POWER, Calibration, judge
 from bsdr_models.learned_metric.weights import SHARPNESS, MetricWeights
 from bsdr_models.papers.bm2pca import engines, select
-from bsdr_models.papers.bm2pca.select import choose_best, cross_validate
 
 
 def make_training(X, y, n_classes, metric=None):

@@ -25,13 +25,8 @@ from bsdr_models import (
     HingeLoss,
     Sampling,
 )
-from bsdr_models.bsdr import SAMPLING
-from bsdr_models.papers import (
-    PaperBM2PCAClassifier,
-    PaperBSDRClassifier,
-    PaperBSDRRegressor,
-    PaperDGPLVMClassifier,
-)
+from bsdr_models.papers import PaperBM2PCAClassifier, PaperBSDRClassifier, PaperDGPLVMClassifier
+from bsdr_models.papers.bsdr import SAMPLING
 
 FEW_DRAWS = {
     "inference": "gibbs",

@@ -18,8 +18,9 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning, DataConversionWarning, NotFittedError
 from sklearn.metrics import log_loss
 
-from bsdr_models import BM2PCAPriors, DGPLVMPriors, Priors
+from bsdr_models import BM2PCAPriors, DGPLVMPriors
 from bsdr_models.bsdr.priors import HierarchicalPriors
+from bsdr_models.papers.bsdr import Priors
 
 pytestmark = pytest.mark.usefixtures("short_runs")
 

@@ -11,8 +11,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import has_fit_parameter
 
-from bsdr_models import BM2PCAPriors, DGPLVMPriors, Priors, StackedClassifier
+from bsdr_models import BM2PCAPriors, DGPLVMPriors, StackedClassifier
 from bsdr_models.bsdr.priors import HierarchicalPriors
+from bsdr_models.papers.bsdr import Priors
 
 pytestmark = pytest.mark.usefixtures("short_runs")
 

@@ -14,7 +14,6 @@ from bsdr_models import (
     DGPLVMClassifier,
     HierarchicalPriors,
     HingeLoss,
-    Priors,
     Sampling,
 )
 from bsdr_models.bm2pca import subspace
@@ -22,6 +21,7 @@ from bsdr_models.bsdr import engines, hmc
 from bsdr_models.dgplvm import map_search, probit
 from bsdr_models.large import laplace
 from bsdr_models.papers import PaperDGPLVMClassifier
+from bsdr_models.papers.bsdr import Priors
 
 MARGIN = BM2PCAClassifier(loss=HingeLoss(C=1.0, calibrate=False))
 LATENT = DGPLVMClassifier().set_params(priors__weight=10.0)
