@@ -411,7 +411,6 @@ FORMS = {
     "default": {},
     "default_one_vs_rest": {"loss__strategy": "one_vs_rest"},
     "paper": {},
-    "paper_one_vs_rest": {"loss__strategy": "one_vs_rest"},
     "gibbs": {"inference": "gibbs", **FEW_DRAWS},
     "nuts": {"inference": "nuts", **FEW_DRAWS, "sampling__draws": 5, "sampling__tune": 5},
     "advi": {"inference": "advi", **FEW_DRAWS},
@@ -425,9 +424,8 @@ def make_form():
     def make(form, **more):
         fixed = {"loss__C": 10.0, "loss__calibrate": False, "random_state": 0}
         if form.startswith("default"):
-            model = BM2PCAClassifier()
-        else:
-            model, fixed["n_sweeps"] = PaperBM2PCAClassifier(), 5
-        return model.set_params(**fixed | FORMS[form] | more)
+            return BM2PCAClassifier().set_params(**fixed | FORMS[form] | more)
+        model = PaperBM2PCAClassifier(random_state=0)
+        return model.set_params(**FORMS[form] | {k.removeprefix("loss__"): more[k] for k in more})
 
     return make

@@ -75,7 +75,7 @@ def test_predictions_are_moments_of_draws_from_the_fit(missing):
     mean, std = model.predict(new, return_std=True)
     rng = np.random.default_rng(12)
     z_mean, z_cov = model.transform(new, return_cov=True)
-    eta = model._result.posterior.states[0].weights
+    eta = model._result.posterior.state.weights
     for n in range(3):
         z = rng.multivariate_normal(z_mean[n], z_cov[n], size=200_000)
         w = rng.multivariate_normal(eta.mean[:, 0], eta.cov[0], size=200_000)
