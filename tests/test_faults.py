@@ -28,9 +28,7 @@ from bsdr_models.bm2pca import mean_field, subspace
 from bsdr_models.bsdr import hmc, path_sampling
 from bsdr_models.dgplvm import map_search
 from bsdr_models.numerics.linalg import cholesky
-from bsdr_models.papers import PaperBM2PCAClassifier, PaperBSDRClassifier
-from bsdr_models.papers.bm2pca import engines
-from bsdr_models.papers.bm2pca import gibbs as bm2pca_gibbs
+from bsdr_models.papers import PaperBSDRClassifier
 from bsdr_models.papers.bsdr import Optimization
 
 ROOT = Path(bsdr_models.__file__).parents[1]
@@ -81,7 +79,6 @@ def samples_of(model):
 
 
 BSDR, ONE_VS_REST = BSDRClassifier(random_state=0), HingeLoss(strategy="one_vs_rest")
-SAMPLER = PaperBM2PCAClassifier(inference="gibbs", loss=HingeLoss(C=10.0)).set_params(**SHORT)
 # Model, and the call that is interrupted.
 EARLY = {
     "before warm-up": (BSDR, path_sampling, "move", 1),
@@ -89,8 +86,6 @@ EARLY = {
     # An interrupted ascent does not measure its setting.
     "settings": (BM2PCAClassifier(), subspace, "objective", 7),
     "settings of one-vs-rest": (BM2PCAClassifier(loss=ONE_VS_REST), subspace, "objective", 7),
-    # Short runs have draws by then, which would pass for whole ones.
-    "calibration of a sampler": (SAMPLER, bm2pca_gibbs, "step", 8),
     "second fold of a regressor": (BM2PCARegressor(2, random_state=0), mean_field, "sweep", 70),
     "mode at which a sampler begins": (
         DGPLVMClassifier(inference="nuts").set_params(**SHORT),
@@ -102,9 +97,8 @@ EARLY = {
 
 
 @pytest.mark.parametrize("case", EARLY)
-def test_an_interrupt_before_there_is_anything_to_keep(monkeypatch, interrupt, case):
+def test_an_interrupt_before_there_is_anything_to_keep(interrupt, case):
     model, module, name, call = EARLY[case]
-    monkeypatch.setattr(engines, "PATH_SWEEPS", 5)
     calls, model = interrupt(module, name, call), clone(model)
     with pytest.raises(KeyboardInterrupt):
         model.fit(*samples_of(model))
@@ -179,7 +173,6 @@ def test_a_map_of_the_folds_until_an_interrupt():
 
 PARALLEL = {
     "label-free folds": BM2PCAClassifier(loss=HingeLoss(C=0.1), random_state=0),
-    "paper's folds": PaperBM2PCAClassifier(loss=HingeLoss(C=10.0), random_state=0),
     "regressor": BM2PCARegressor(n_components=2, random_state=0),
 }
 

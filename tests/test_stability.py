@@ -5,8 +5,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 
-from bsdr_models import BM2PCAClassifier, HingeLoss, feature_stability, stability
-from bsdr_models.papers.bsdr import Optimization
+from bsdr_models import BM2PCAClassifier, BSDRRegressor, HingeLoss, feature_stability, stability
 
 LOSS = HingeLoss(C=1.0, calibrate=1.0)
 
@@ -79,9 +78,7 @@ def test_what_is_counted(fit):
 
 def test_real_outputs(classes):
     X, _ = classes
-    model = PaperBSDRRegressor(
-        2, optimization=Optimization(max_iter=30, tol=1e9), random_state=0
-    ).fit(X[:, 2:], X[:, 3:5])
+    model = BSDRRegressor(random_state=0).fit(X[:, 2:], X[:, 3:5])
     found = feature_stability(model, n_selected=2, random_state=0)
     assert set(found["selected"].values.ravel()) == {"x1", "x2"}
 

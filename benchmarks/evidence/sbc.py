@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from bsdr_models.papers.bsdr.engines import fit_mean_field
 from matplotlib.figure import Figure
 from scipy.stats import binom, chisquare
 
@@ -38,7 +37,8 @@ from bsdr_models.learned_metric.metric import Metric
 from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray, Target
 from bsdr_models.numerics.design import DenseDesign
 from bsdr_models.papers.bsdr import gibbs
-from bsdr_models.papers.bsdr.fitting import draw_deviations
+from bsdr_models.papers.bsdr.draws import BSDRDraws
+from bsdr_models.papers.bsdr.fitting import draw_deviations, run_mean_field
 from bsdr_models.papers.bsdr.mean_field import Data
 from bsdr_models.papers.bsdr.priors import SAMPLING
 
@@ -226,7 +226,7 @@ def by_mean_field(truths: Truths, plan: Plan, rng: np.random.Generator) -> dict[
     sets = []
     for y in truths.y:
         data = Data(design=DenseDesign(truths.X), y=y, n_labels=K)
-        state = fit_mean_field(
+        state = run_mean_field(
             data, SAMPLING, n_components=R_PAPER, rng=rng, n_restarts=2
         ).posterior
         precision, shape = state.projection_precision.mean, (plan.n_draws, R_PAPER)
@@ -247,9 +247,7 @@ def quantities(
         draws[name] - draws[name].mean(axis=-1, keepdims=True) for name in ("weights", "bias")
     )
     coef = draws["projection"] @ weights  # (S, D, K)
-    posterior = DrawPosterior.of(
-        **draws, noise_precision=None, latent_scale=SAMPLING.latent_scale, target="multiclass"
-    )
+    posterior = BSDRDraws(**draws, latent_scale=SAMPLING.latent_scale, target="multiclass")
     value = posterior.log_likelihood(X, y).sum(axis=1)
     return identified(coef, bias, new @ coef + bias) | {"log likelihood": value}
 

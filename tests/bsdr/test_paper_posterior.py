@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 from scipy.special import log_ndtr, logsumexp, ndtr
 
-from bsdr_models.inference.coordinate_ascent import run_coordinate_ascent
 from bsdr_models.papers.bsdr import draws as draws_module
 from bsdr_models.papers.bsdr import fitting
-from bsdr_models.papers.bsdr import mean_field as mf
 from bsdr_models.papers.bsdr.draws import BSDRDraws
 from bsdr_models.papers.bsdr.mean_field import make_data, update_projection
 from bsdr_models.papers.bsdr.priors import Priors
@@ -44,12 +42,7 @@ def mean_field(target, *, prior="entrywise", latent_scale=0.5, n_iter=40, **size
     data = make_data(X, y, n_labels=3, target=target, projection_prior=prior)
     priors = Priors(latent_scale=latent_scale, projection_prior=prior)
     rng = np.random.default_rng(0)
-    state = run_coordinate_ascent(
-        lambda stream, _: mf.init(data, priors, n_components=2, rng=stream),
-        lambda state: mf.step(state, data, priors),
-        rng=rng,
-        max_iter=n_iter,
-    ).posterior
+    state = fitting.run_mean_field(data, priors, n_components=2, rng=rng, max_iter=n_iter).posterior
     state = replace(state, projection=update_projection(state, data, priors))
     found = fitting.draw(state, data, X, priors, rng)
     return X, state, BSDRDraws.stack(found, target=target, latent_scale=latent_scale)

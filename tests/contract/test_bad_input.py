@@ -504,7 +504,7 @@ ARGUMENTS_REFUSED = {
     **dict.fromkeys(
         (
             *("inference", "loss__strategy", "priors__criterion"),
-            *("criterion", "placement", "approximation"),
+            *("criterion", "approximation"),
         ),
         CHOICES,
     ),
@@ -518,7 +518,7 @@ ARGUMENTS_REFUSED = {
     "loss__C": (*POSITIVE, np.inf, True),
     "loss__calibrate": ("no", None, -1.0, np.nan, np.inf),
     "loss__epsilon": (-0.1, np.nan, "cross", True),
-    "n_sweeps": (0, 1.5, -2, True, "all", None),
+    "C": (*POSITIVE, np.inf, True),
     "optimization__tol": (-1e-3, np.nan, np.inf, "small", True),
     "standardize": FLAGS,
     "priors": ("paper", {"weight_shape": 1.0}, 3),
@@ -620,8 +620,6 @@ def test_the_limit_of_iterations_warns_and_the_result_is_usable(zoo, kind):
         model = zoo.make(kind, optimization__max_iter=2, optimization__tol=0.0)
     if kind == "DGPLVMClassifier":
         model.set_params(priors__weight=10.0)
-    elif kind == "PaperBM2PCAClassifier":
-        model.set_params(n_sweeps="converged")
     with pytest.warns(ConvergenceWarning, match="max_iter=2 .* usable"):
         model.fit(zoo.X, zoo.target(kind))
     assert not model.converged_

@@ -7,7 +7,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 FIT = """
 from sklearn.datasets import load_iris
 from bsdr_models import (BSDRClassifier, plots)
-from bsdr_models.papers.bsdr import (Optimization)
+from bsdr_models.papers.bsdr import Optimization
 from bsdr_models.papers import PaperBSDRClassifier
 
 model = PaperBSDRClassifier(optimization=Optimization(max_iter=5))

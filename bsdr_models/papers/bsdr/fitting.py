@@ -31,8 +31,9 @@ from bsdr_models.papers.training import Inference, describe, read_new, read_trai
 if TYPE_CHECKING:
     import pymc as pm
 
-# Draws of a mean-field fit.
+# Draws of a mean-field fit, and numbers that those of one variable have at most.
 N_DRAWS = 500
+MOST_NUMBERS = 1_000_000
 
 
 def fit(
@@ -191,6 +192,21 @@ def fit_tree(
     return result.with_posterior(posterior), tree
 
 
+def run_mean_field(
+    data: Data, priors: Priors, *, n_components: int, **options: Any
+) -> Result[State]:
+    """Maximise the bound by sweeps, with the options of `run_coordinate_ascent`."""
+    return run_coordinate_ascent(
+        lambda stream, restart: mean_field.init(
+            data, priors, n_components=n_components, rng=stream, at_random=restart > 0
+        ),
+        lambda state: mean_field.step(state, data, priors),
+        title="BSDR, mean field",
+        extrapolation=Extrapolation(pack=mean_field.pack, unpack=mean_field.unpack),
+        **options,
+    )
+
+
 def _maximise(
     data: Data,
     X: FloatArray,
@@ -201,13 +217,10 @@ def _maximise(
     rng: np.random.Generator,
 ) -> tuple[Result[Any], Sampled]:
     """Mean field of samples X (N, D), with draws and summaries of q."""
-    result = run_coordinate_ascent(
-        lambda stream, restart: mean_field.init(
-            data, priors, n_components=n_components, rng=stream, at_random=restart > 0
-        ),
-        lambda state: mean_field.step(state, data, priors),
-        title="BSDR, mean field",
-        extrapolation=Extrapolation(pack=mean_field.pack, unpack=mean_field.unpack),
+    result = run_mean_field(
+        data,
+        priors,
+        n_components=n_components,
         rng=rng,
         progressbar=schedule.progressbar,
         **asdict(optimization),
@@ -270,7 +283,7 @@ def draw(
     n, r = state.latent.mean.shape
     d = X.shape[1]
     k = data.n_labels
-    n_draws = int(np.clip(datatree.MAX_NUMBERS // (d * max(r, k)), 20, N_DRAWS))
+    n_draws = int(np.clip(MOST_NUMBERS // (d * max(r, k)), 20, N_DRAWS))
 
     def gammas(q: Gamma) -> FloatArray:
         return rng.gamma(q.shape, size=(n_draws, *q.shape.shape)) / q.rate
