@@ -209,7 +209,6 @@ def test_subspace_of_many_features_takes_little_room():
 def test_a_single_chain_is_never_praised(regression):
     one = regression.copy()
     one["posterior"] = one["posterior"].to_dataset().isel(chain=[0])
-    one["log_likelihood"] = one["log_likelihood"].to_dataset().isel(chain=[0])
     table = diagnose(one)
     assert table.attrs["converged"] is None
     assert table["verdict"].str.startswith("not applicable: one chain").all()

@@ -103,7 +103,7 @@ def test_nothing_is_said_before_the_fit(name):
     assert model._repr_html_().count("<style>") == estimator_html_repr(model).count("<style>")
 
 
-each_classifier = pytest.mark.parametrize("name", ["bsdr", "bm2pca", "bm2pca paper", "dgplvm"])
+each_classifier = pytest.mark.parametrize("name", ["bsdr", "bm2pca", "dgplvm"])
 
 
 @each_classifier

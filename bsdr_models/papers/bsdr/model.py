@@ -91,7 +91,7 @@ def build_model(
 
     See Also
     --------
-    bsdr_models.papers.PaperBSDRClassifier.from_posterior : predictions from draws of the model.
+    bsdr_models.papers.bsdr.predict : predictions from draws of the model.
     build_model : the recommended model.
 
     Notes
