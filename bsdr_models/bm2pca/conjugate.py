@@ -6,7 +6,7 @@ import numpy as np
 
 from bsdr_models.bm2pca import mean_field
 from bsdr_models.bm2pca.factor_model import FactorModel
-from bsdr_models.bm2pca.mean_field import State, score_moments, with_ones
+from bsdr_models.bm2pca.mean_field import FactorState, ViewData, score_moments, with_ones
 from bsdr_models.bm2pca.posterior import PLAIN, Predictor, Probabilities
 from bsdr_models.bm2pca.problem import Problem
 from bsdr_models.bm2pca.views import ViewState, known_state, split_views
@@ -26,7 +26,7 @@ class MarginPosterior(Predictor):
     """Posterior by mean field, with R components and K outcomes."""
 
     factor_model: FactorModel  # q of t, W and tau over the features
-    state: State  # All factors of q
+    state: FactorState  # All factors of q
     probabilities: Probabilities = PLAIN
 
     @property
@@ -119,13 +119,13 @@ def _draw_view(state: ViewState, half: FloatArray, rng: np.random.Generator) -> 
     return known_state(loadings, offset.mean + spread, tau)
 
 
-def _data_of(problem: Problem, cost: float) -> mean_field.Data:
+def _data_of(problem: Problem, cost: float) -> ViewData:
     """Views and margins of a problem."""
     views = split_views(problem.X, problem.columns)
     return mean_field.make_data(views, problem.Y, cost, problem.epsilon)
 
 
-def _posterior_of(state: State, data: mean_field.Data, problem: Problem) -> MarginPosterior:
+def _posterior_of(state: FactorState, data: ViewData, problem: Problem) -> MarginPosterior:
     """Posterior for prediction."""
     model = FactorModel.of(state.views, data.views, problem.columns)
     return MarginPosterior(factor_model=model, state=state)

@@ -55,7 +55,7 @@ def identified(values, X):
 def by_gibbs(case, *, seed):
     X, y = problem(case)
     epsilon = None if CASES[case][0] == "signs" else EPSILON
-    data = gibbs.Data(X=X, margins=margins_of(y, C, epsilon))
+    data = gibbs.SignData(X=X, margins=margins_of(y, C, epsilon))
     keep = ("coef", "intercept", *PARAMETERS)
     keep += ("latent", "scores") if y.shape[1] > 1 else ()
 

@@ -35,7 +35,7 @@ def of_bm2pca(X, y):
     priors = papers.bm2pca.SAMPLING
     signs = 2.0 * y[:, None] - 1.0
     margins = margins_of(signs, 1.0, None)
-    data = papers.bm2pca.gibbs.Data(X=X, margins=margins)
+    data = papers.bm2pca.gibbs.SignData(X=X, margins=margins)
     return papers.bm2pca.build_model(X, y, n_components=2, priors=priors, C=1.0), {
         "start": lambda rng: papers.bm2pca.gibbs.init(data, priors, **SIZE, rng=rng),
         "sweep": lambda state, rng: papers.bm2pca.gibbs.step(state, data, priors, rng=rng),

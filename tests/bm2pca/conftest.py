@@ -63,7 +63,7 @@ class Problem:
     cost: float
     epsilon: float | None
     n_components: int
-    data: mf.Data
+    data: mf.ViewData
     priors: Priors
 
     def bound(self, state):
@@ -102,7 +102,7 @@ def make_problem(case="binary", *, priors=PRIORS, seed=0, n_components=N_COMPONE
         cost=cost,
         epsilon=epsilon,
         n_components=n_components,
-        data=mf.Data(views=held, margins=margins),
+        data=mf.ViewData(views=held, margins=margins),
         priors=priors,
     )
 
@@ -273,7 +273,7 @@ def scrambled(problem, rng):
     mean = rng.standard_normal((n, r))
     cov = random_covs(rng, k, 1 + r)
     z_cov = random_covs(rng, n, r)
-    return mf.State(
+    return mf.FactorState(
         views=tuple(own),
         latent=mf.make_latent(mean, z_cov, log_dets(z_cov), problem.data),
         weights=mf.Weights(mean=rng.standard_normal((1 + r, k)), cov=cov, log_det=log_dets(cov)),

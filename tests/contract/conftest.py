@@ -251,5 +251,5 @@ def no_work(monkeypatch):
     def refuse(*args, **kwargs):
         raise AssertionError("work was done before the input was checked")
 
-    for module in ("base", "replicates"):
+    for module in ("estimators.base", "data.replicates"):
         monkeypatch.setattr(f"bsdr_models.{module}.one_thread", refuse)

@@ -302,7 +302,7 @@ def _sample(
     exclusive: bool,
 ) -> Result[BM2PCADraws]:
     """Draws by Gibbs sampling, NUTS or ADVI, with components aligned."""
-    data = gibbs.Data(X=problem.X, margins=margins_of(problem.Y, cost, None))
+    data = gibbs.SignData(X=problem.X, margins=margins_of(problem.Y, cost, None))
     size = {"n_components": problem.n_components, "n_chains": schedule.chains}
     excluded = {"scores"}
     n_draws = schedule.chains * schedule.draws
