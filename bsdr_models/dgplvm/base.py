@@ -2,25 +2,19 @@
 
 from abc import abstractmethod
 from dataclasses import replace
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
-from sklearn.utils.validation import (
-    _num_samples,
-    check_array,
-    check_consistent_length,
-    check_is_fitted,
-)
+from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models.data.targets import Targets
 from bsdr_models.data.training import Training
-from bsdr_models.data.validation import check_latent, check_order, one_thread, warn_unless_mixed
+from bsdr_models.data.validation import check_latent, one_thread, warn_unless_mixed
 from bsdr_models.dgplvm import settings
 from bsdr_models.dgplvm.back_constraint import MappingEmbedder
 from bsdr_models.dgplvm.criteria import choose_criterion
-from bsdr_models.dgplvm.dynamics import Dynamics
 from bsdr_models.dgplvm.engines import FitResult
 from bsdr_models.dgplvm.priors import Priors
 from bsdr_models.dgplvm.problem import Problem
@@ -29,7 +23,7 @@ from bsdr_models.dgplvm.spec import SPEC
 from bsdr_models.dgplvm.trees import make_tree, relevance
 from bsdr_models.estimators.classifier import ProbabilisticClassifier
 from bsdr_models.learned_metric.metric import Metric, MetricName
-from bsdr_models.numerics.arrays import FloatArray, SamplesLike, TargetLike
+from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.scaling import pad
 
 
@@ -46,45 +40,6 @@ class BaseDGPLVM(ProbabilisticClassifier):
     optimization: settings.Optimization | None
     unlabeled: object
     _metric: Metric
-    _dynamics: Dynamics | None  # during a fit
-
-    def fit(
-        self,
-        X: SamplesLike,
-        y: TargetLike,
-        *,
-        groups: TargetLike | None = None,
-        sequence: TargetLike | None = None,
-    ) -> Self:
-        """Fit latent coordinates, mapping and classifier.
-
-        Parameters
-        ----------
-        X, y, groups
-            As for :meth:`BSDRClassifier.fit`, with one class of each sample.
-        sequence : array-like of shape (n_samples,), optional
-            Sequence of each sample; those of one sequence are in order of time. Latent coordinates
-            then have Gaussian process dynamics, Eqs. (19) and (20) of the paper.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError
-            If the input is not finite or of the wrong shape, fewer than two classes are labelled,
-            no feature varies, or an argument is out of range; if ``groups`` has gaps or one value.
-        """
-        dynamics = None
-        if sequence is not None:
-            check_order(X, sequence)
-            check_consistent_length(X, sequence)
-            check_array(sequence, ensure_2d=False, dtype=None, input_name="sequence")
-            if (n := _num_samples(X)) > self._most_samples:
-                raise ValueError(f"sequence needs at most {self._most_samples} samples, got {n}")
-            dynamics = Dynamics.of(sequence)
-        return self._fit(X, y, groups, _dynamics=dynamics)
 
     def _learn(self, targets: Targets, rng: np.random.Generator) -> FitResult:
         index = targets.coded
@@ -108,7 +63,6 @@ class BaseDGPLVM(ProbabilisticClassifier):
             n_components=n_components,
             criterion=criterion,
             optimization=self._option("optimization"),
-            dynamics=self._dynamics,
             priors=priors,
             mapping=mapping,
             training=training,

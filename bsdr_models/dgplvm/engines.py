@@ -95,7 +95,7 @@ def fit_problem(
 def fit_mode(problem: Problem, rng: np.random.Generator, *, progressbar: bool = False) -> FitResult:
     """Fit the posterior mode."""
     mode = fit_map(problem, rng, progressbar=progressbar)
-    log_kernel = mode.log_parameters[:3]
+    log_kernel = mode.log_parameters
     objective = mode.objective
     decoder = make_decoder(mode.latent, problem.features, log_kernel, objective.gram)
     found = fit_classifiers(mode, mode.latent, problem)
@@ -107,8 +107,7 @@ def fit_mode(problem: Problem, rng: np.random.Generator, *, progressbar: bool = 
     variables: dict[str, float | FloatArray] = dict(
         zip(KERNEL, np.exp(log_kernel).tolist(), strict=True)
     )
-    if problem.dynamics is None:
-        variables["latent_raw"] = objective.mapping.raw(mode.latent)
+    variables["latent_raw"] = objective.mapping.raw(mode.latent)
     posterior, held_out = calibrate(found.draws, found.log_odds, found.folds, problem)
     return make_result(
         mode,

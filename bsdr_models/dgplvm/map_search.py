@@ -64,7 +64,7 @@ class Mode[O: Objective]:
 
 def collapse(mode: Mode[WellPosedObjective]) -> str | None:
     """A warning if the mode of the well-posed model is degenerate, or None."""
-    signal, _, noise = np.exp(mode.log_parameters[:3])
+    signal, _, noise = np.exp(mode.log_parameters)
     if signal / noise < NO_SIGNAL:
         return (
             f"the latent coordinates explain almost nothing of the features: signal variance "
@@ -202,8 +202,7 @@ def make_objective(
         criterion=problem.make_criterion(),
         weight=0.0 if np.isinf(weight) else weight * len(known) * gram.n_effective,
         n_components=problem.n_components,
-        parameter_priors=problem.priors.kernel + problem.dynamics_priors,
+        parameter_priors=problem.priors.kernel,
         mapping=prior,
         known=known,
-        dynamics=problem.dynamics,
     )

@@ -34,10 +34,9 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.tensor import linalg
 
-from bsdr_models.data.validation import check_features, check_samples
+from bsdr_models.data.validation import check_features
 from bsdr_models.dgplvm.back_constraint import MappingPrior, centroid_weights, make_mapping
 from bsdr_models.dgplvm.criteria import choose_criterion, make_criterion
-from bsdr_models.dgplvm.dynamics import DYNAMICS_PRIORS, Dynamics
 from bsdr_models.dgplvm.left_out import whitened_indicators, with_principal_components
 from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.priors import KERNEL, MAP_DOF, MAP_MEAN_VARIANCE, LogNormal, Priors
@@ -62,8 +61,6 @@ from bsdr_models.options import TOLERANCE, check_number
 LATENT_DIMS = (dims.OBS, dims.COMPONENT)
 # Why no other prior can be given.
 FIXED = {"latent_raw": "its initial value comes from the labels and is of a normal variable"}
-# Variables of the dynamics: s, l, m and q of `bsdr_models.dgplvm.dynamics`.
-DYNAMICS = ("transition_variance", "transition_lengthscale", "transition_slope", "transition_noise")
 
 
 def build_model(
@@ -76,7 +73,6 @@ def build_model(
     width: float = 2.0,
     map_noise: float = 0.02,
     unlabeled: object = None,
-    sequence: TargetLike | None = None,
     name: str = "",
 ) -> pm.Model:
     r"""Declare the pseudo-posterior of D-GPLVM as a PyMC model with named dims.
@@ -100,9 +96,6 @@ def build_model(
         g and lambda of the mapping from features to latent coordinates.
     unlabeled : object, optional
         Value of y that marks a missing label. Such samples do not enter J and c.
-    sequence : array-like of shape (N,), optional
-        Sequence of each sample, in order of time: the potential ``dynamics``, Eqs. (19) and (20) of
-        the paper.
     name : str, default=""
         Prefix of all variables, for several models in one ``with pm.Model()``. These share dims.
 
@@ -140,7 +133,6 @@ def build_model(
     check_number("weight", numbers.weight, TOLERANCE)
     check_number("width", width)
     check_number("map_noise", map_noise)
-    check_samples(X, sequence)
     X_array, features = check_features(X, y, n_components)
     y_index, classes = check_labels(y, unlabeled, target, n_samples=len(X_array))
     n_labeled = int((y_index >= 0).sum())
@@ -182,7 +174,6 @@ def build_model(
         pm.Potential("map", -0.5 * size * pt.log1p(((half @ latent) ** 2).sum() / MAP_DOF))
         scale = linalg.cholesky(U.T @ U, lower=True)
         pm.Potential("scale", 2.0 * pt.log(pt.diagonal(scale)).sum())
-        declare_dynamics(latent, sequence, own)
         own.check(**FIXED)
     return model
 
@@ -190,18 +181,6 @@ def build_model(
 def _log_normal(own: OwnPriors, name: str, prior: LogNormal) -> Tensor:
     sd = np.float64(prior.log_sd)
     return own.declare(pm.LogNormal, name, mu=prior.log_median, sigma=sd)
-
-
-def declare_dynamics(latent: Tensor, sequence: TargetLike | None, own: OwnPriors) -> None:
-    """The potential of the transitions between latent coordinates (N, R), if there are any."""
-    if sequence is None:
-        return
-    steps = Dynamics.of(sequence)
-    pairs = zip(DYNAMICS, DYNAMICS_PRIORS, strict=True)
-    signal, lengthscale, slope, noise = (_log_normal(own, *pair) for pair in pairs)
-    start = latent[steps.before]
-    K = kernel(start, signal, lengthscale, noise) + slope * (start @ start.T)
-    pm.Potential("dynamics", normal_density(K, latent[steps.after]))  # -L_d of Eq. (20)
 
 
 def normal_density(K: Tensor, root: Tensor, n_columns: int | None = None) -> Tensor:

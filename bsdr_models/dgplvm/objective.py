@@ -22,7 +22,6 @@ import numpy as np
 
 from bsdr_models.dgplvm.back_constraint import MappingPrior
 from bsdr_models.dgplvm.criteria import Criterion
-from bsdr_models.dgplvm.dynamics import DYNAMICS_PRIORS, Dynamics
 from bsdr_models.dgplvm.likelihood import Evaluation, FeatureGram, evaluate
 from bsdr_models.dgplvm.priors import MAP_DOF, LogNormal, ParameterPrior
 from bsdr_models.numerics.arrays import FloatArray, IntArray
@@ -49,8 +48,8 @@ class Terms:
 class Objective(ABC):
     """F of a vector of raw coordinates and log parameters, for the optimiser.
 
-    The log parameters are those of the kernel of the features, followed by the four of the
-    dynamics, if any. ``gram`` is that of the features, and ``weight`` w.
+    The log parameters are those of the kernel of the features; ``gram`` is that of the features,
+    and ``weight`` w.
     """
 
     gram: FeatureGram
@@ -58,7 +57,6 @@ class Objective(ABC):
     weight: float
     n_components: int
     parameter_priors: Sequence[ParameterPrior]
-    dynamics: Dynamics | None = None
 
     def __call__(self, x: FloatArray) -> tuple[float, FloatArray]:
         """F and its gradient."""
@@ -99,25 +97,20 @@ class Objective(ABC):
 
     def terms(self, latent: FloatArray, log_parameters: FloatArray) -> Terms:
         """Terms of F, and gradients in latent coordinates (N, R) and log parameters."""
-        n_kernel = len(log_parameters) - (0 if self.dynamics is None else len(DYNAMICS_PRIORS))
         J, by_criterion = self.criterion(latent)
-        density = self.likelihood(latent, log_parameters[:n_kernel])
+        density = self.likelihood(latent, log_parameters)
         values = {"likelihood": density.value, "criterion": self.weight * J}
         gradient = self.weight * by_criterion + density.latent
-        by_log = np.zeros(len(log_parameters))
-        by_log[:n_kernel] = density.log_parameters
         for name, (value, by_latent) in self.mapping_terms(latent).items():
             values[name] = value
             gradient += by_latent
-        if self.dynamics is not None:
-            transitions = self.dynamics.evaluate(latent, log_parameters[n_kernel:])
-            values["dynamics"] = transitions.value
-            gradient += transitions.latent
-            by_log[n_kernel:] = transitions.log_parameters
         value, derivative = self.priors(log_parameters)
         values["priors"] = value
         return Terms(
-            values=values, criterion=J, latent=gradient, log_parameters=by_log + derivative
+            values=values,
+            criterion=J,
+            latent=gradient,
+            log_parameters=density.log_parameters + derivative,
         )
 
     def priors(self, log_parameters: FloatArray) -> tuple[float, FloatArray]:

@@ -6,8 +6,7 @@ import numpy as np
 
 from bsdr_models.data.training import Training
 from bsdr_models.dgplvm.criteria import Criterion, make_criterion
-from bsdr_models.dgplvm.dynamics import DYNAMICS_PRIORS, Dynamics
-from bsdr_models.dgplvm.priors import LogNormal, Priors
+from bsdr_models.dgplvm.priors import Priors
 from bsdr_models.dgplvm.settings import Mapping, Optimization
 from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.design import SpectralDesign, standardise
@@ -18,7 +17,7 @@ class Problem:
     """Training samples (N, B), classes (N,), -1 without a label, and options.
 
     Samples are in the metric of the training samples, if these are given. ``criterion`` is that of
-    the priors or what "auto" stands for; ``dynamics`` are for sequences.
+    the priors or what "auto" stands for.
     """
 
     X: FloatArray
@@ -28,7 +27,6 @@ class Problem:
     priors: Priors = field(default_factory=Priors)
     mapping: Mapping = field(default_factory=Mapping)
     optimization: Optimization = field(default_factory=Optimization)
-    dynamics: Dynamics | None = None
     training: Training | None = None
 
     @property
@@ -45,11 +43,6 @@ class Problem:
     def n_labels(self) -> int:
         """Number of classes, each of which has labelled samples."""
         return int(self.y_index.max()) + 1
-
-    @property
-    def dynamics_priors(self) -> tuple[LogNormal, ...]:
-        """Priors of the parameters of the dynamics, if any."""
-        return () if self.dynamics is None else DYNAMICS_PRIORS
 
     def make_criterion(self) -> Criterion:
         """Measure of class separation of latent coordinates."""

@@ -38,13 +38,9 @@ STEP = 1e-5
 
 
 def check_declared(problem: Problem) -> None:
-    """Raise a ValueError if the density of a problem is improper or has no PyMC model."""
+    """Raise a ValueError if the density of a problem is improper."""
     if not np.isfinite(problem.priors.weight):
         raise ValueError("the PyMC model needs a finite weight, got infinity")
-    if problem.dynamics is not None:
-        raise ValueError(
-            "the PyMC model of a fit has no sequences; dgplvm.build_model(sequence=) has them"
-        )
 
 
 def sample(

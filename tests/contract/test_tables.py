@@ -15,7 +15,6 @@ from sklearn.base import clone
 
 from bsdr_models import (
     BM2PCARegressor,
-    DGPLVMClassifier,
     StackedClassifier,
     bm2pca,
     bsdr,
@@ -150,7 +149,6 @@ def test_indices_of_other_labels_do_not_count(zoo, kind):
 # Functions of samples, targets and a third table of the samples, or a tree of them.
 THREE_NAMED = {
     "fit of a stack": lambda X, y, other: StackedClassifier().fit(X, y, groups=other),
-    "fit of sequences": lambda X, y, other: DGPLVMClassifier().fit(X, y, sequence=other),
     "cross_validated_map": lambda X, y, other: cross_validated_map(PLAIN, X, y, groups=other),
     "compare_models": lambda X, y, other: compare_models(X, y, groups=other),
     "papers.bsdr.fit": lambda X, y, other: papers.bsdr.fit(X, other),

@@ -82,21 +82,6 @@ def test_unlabelled_marker_that_leaves_too_few_labels_raises(iris):
         make(unlabeled=[0, 1]).fit(X, y)
 
 
-SEQUENCES_REFUSED = {
-    "length": (np.zeros(44), "inconsistent numbers of samples"),
-    "no_transition": (np.arange(45), "no sequence has two samples"),
-    "nan": (np.where(np.arange(45) < 5, np.nan, 1.0), "Input sequence contains NaN"),
-    "two_columns": (np.zeros((45, 2)), r"sequence must have shape \(N,\), got \(45, 2\)"),
-}
-
-
-@pytest.mark.parametrize("kind", SEQUENCES_REFUSED)
-def test_invalid_sequences_raise(iris, kind):
-    sequence, match = SEQUENCES_REFUSED[kind]
-    with pytest.raises(ValueError, match=match):
-        make().fit(*iris, sequence=sequence)
-
-
 REFUSED = [
     (PaperDGPLVMClassifier, {"weight": np.inf}, "The 'weight' parameter"),
     (PaperDGPLVMClassifier, {"n_components": 3, "criterion": "trace_ratio"}, "n_components <= 2"),
@@ -235,10 +220,3 @@ def test_sample_sizes_around_the_largest_number(iris, assert_finite, monkeypatch
     model = fit(make(), X[:n_samples], y[:n_samples], EXPLAINED)
     assert_finite(model, X)
     assert model.score(X, y) > 0.9
-
-
-def test_sequences_of_too_many_samples_are_refused(iris, monkeypatch):
-    monkeypatch.setattr(DGPLVMClassifier, "_most_samples", 44)
-    X, y = iris
-    with pytest.raises(ValueError, match=f"sequence needs at most 44 samples, got {len(y)}"):
-        DGPLVMClassifier().fit(X, y, sequence=np.arange(len(y)) // 5)

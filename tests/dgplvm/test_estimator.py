@@ -96,17 +96,6 @@ def test_scaling_of_the_paper(wine, standardize):
     assert model.score(test, y_test) > (0.6 if standardize is False else 0.93)
 
 
-def test_a_sequence_affects_latent_coordinates(wine, models):
-    """Samples of each class, in their order, as a sequence."""
-    train, test, y_train, _ = wine
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "the search stopped")
-        model = DGPLVMClassifier(optimization=DGPLVMOptimization(max_iter=100), random_state=0)
-        model.fit(train, y_train, sequence=y_train)
-    assert np.abs(model.latent_ - models("default").latent_).max() > 1e-3
-    assert np.isfinite(model.predict_proba(test)).all()
-
-
 # ------------------------------------------------------------------------------------ the metric
 
 

@@ -16,9 +16,8 @@ from sklearn.datasets import load_iris
 from sklearn.preprocessing import StandardScaler
 
 from bsdr_models.dgplvm import criteria, engines, sampling
-from bsdr_models.dgplvm.dynamics import DYNAMICS_PRIORS
 from bsdr_models.dgplvm.map_search import fit_map, make_objective
-from bsdr_models.dgplvm.model import DYNAMICS, build_model, class_separation
+from bsdr_models.dgplvm.model import build_model, class_separation
 from bsdr_models.dgplvm.priors import MAP_DOF, MAP_MEAN_VARIANCE, LogNormal, Priors
 from bsdr_models.dgplvm.problem import Problem
 from bsdr_models.dgplvm.settings import Mapping, Optimization
@@ -160,20 +159,6 @@ def test_density_is_the_product_of_its_factors(case):
         np.testing.assert_allclose(J(**point), expected_J, rtol=1e-9)
 
 
-SEQUENCE = ["b", "a", "b", "b", "a", "c", "b", "a", "a"]
-STEPS = [(0, 2), (2, 3), (3, 6), (1, 4), (4, 7), (7, 8)]  # the pairs within a sequence
-
-
-def log_transitions(latent, parameters):
-    """The log density of Eq. (20), by explicit kernels; parameters are s, l, m and q."""
-    s, lengthscale, m, q = parameters
-    before, after = (latent[list(index)] for index in zip(*STEPS, strict=True))
-    distance = ((before[:, None] - before[None]) ** 2).sum(axis=2)
-    K = s * np.exp(-distance / (2.0 * lengthscale**2)) + m * before @ before.T
-    K += q * np.eye(len(STEPS))
-    return stats.multivariate_normal(cov=K).logpdf(after.T).sum()
-
-
 def log_density_of(model, names, point):
     """The sum of the log densities of variables and potentials."""
     chosen = [model[name] for name in names]
@@ -191,22 +176,6 @@ def values_of(model, names, point):
     variables = model.replace_rvs_by_values([model[name] for name in names])
     inputs = model.value_vars
     return model.compile_fn(variables, inputs=inputs, on_unused_input="ignore", **FAST)(point)
-
-
-@pytest.mark.parametrize("paper", [False, True])
-def test_dynamics_are_equation_20(paper):
-    """Sequences may be interleaved; the fourth has one sample."""
-    options = {"n_components": 1} | ({"weight": 3.0} if paper else {"priors": PRIORS})
-    declare_one = build_paper_model if paper else build_model
-    model = declare_one(features(), TWO, sequence=SEQUENCE, **options)
-    point = random_values(model, 3)
-    latent, *parameters = values_of(model, ("latent", *DYNAMICS), point)
-    logs = np.log(parameters)
-    expected = log_transitions(latent, parameters) - logs.sum()
-    for value, prior in zip(logs, DYNAMICS_PRIORS, strict=True):
-        expected += stats.norm.logpdf(value, prior.log_median, prior.log_sd)
-    found = log_density_of(model, ("dynamics", *DYNAMICS), point)
-    np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("y", [TWO, np.arange(9) % 3])
@@ -246,7 +215,6 @@ def test_new_samples_are_equation_14():
     [
         ({"X_new": np.ones((2, 3))}, "X_new has 3 features"),
         ({"classifier": True, "unlabeled": 2}, "a label of every sample"),
-        ({"sequence": np.arange(9)}, "no transition"),
     ],
 )
 def test_invalid_variants_raise(changes, message):
@@ -330,7 +298,6 @@ def test_initial_point_separates_the_classes():
         ({"criterion": "best"}, "'criterion' parameter of Priors must be"),
         ({"target": "regression"}, "'multiclass' and 'binary' only"),
         ({"y": np.arange(9) % 3, "target": "binary"}, "needs two classes"),
-        ({"sequence": [0] * 8}, "inconsistent numbers of samples"),
         ({"y": TWO[:-1]}, "X has 9 samples and y has shape"),
         ({"y": np.zeros(9)}, "at least two classes"),
         ({"y": TWO, "unlabeled": 7}, "at least two classes"),

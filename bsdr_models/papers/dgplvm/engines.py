@@ -34,7 +34,7 @@ def fit_problem(
     """Fit latent coordinates and a classifier of them; samples are placed as Eq. (14) or (17)."""
     fit = fit_paper(problem, mapping, rng, progressbar=progressbar)
     gram = fit.objective.gram
-    theta = np.exp(fit.log_parameters[:4])
+    theta = np.exp(fit.log_parameters)
     raw, _ = fit.objective.unpack(fit.search.x)
     signal, inverse_width, bias, inverse_noise = theta.tolist()
     lengthscale = inverse_width**-0.5

@@ -1,10 +1,9 @@
-r"""The objective of the paper, Eqs. (13), (17)-(20), with bounds, and its optimisation.
+r"""The objective of the paper, Eqs. (13), (17) and (18), with bounds, and its optimisation.
 
 .. math::
     F = L_r(X, \theta) + \sum_{i=1}^4 \ln \theta_i + \tfrac{1}{\sigma_d^2} J(X)
-        \;\Big[ + L_d(X) \Big]
 
-F has no minimum: :math:`F(cX, \theta_2 / c^2) = F(X, \theta_2) - 2 \ln c` without :math:`L_d`, and
+F has no minimum: :math:`F(cX, \theta_2 / c^2) = F(X, \theta_2) - 2 \ln c`, and
 F is unbounded as the bias or the signal goes to 0. The result therefore depends on the bounds of
 theta, here, with v the variance of a feature,
 
@@ -122,7 +121,7 @@ def certain(latent: FloatArray) -> LatentCoordinates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaperObjective(Objective):
-    """Eq. (13) of the paper by coordinates u of the mapping; with dynamics, Eq. (19)."""
+    """Eq. (13) of the paper by coordinates u of the mapping."""
 
     mapping: KernelMapping
 
@@ -150,8 +149,7 @@ def fit_paper(
         criterion=problem.make_criterion(),
         weight=problem.priors.weight,
         n_components=problem.n_components,
-        parameter_priors=theta_priors(gram) + problem.dynamics_priors,
-        dynamics=problem.dynamics,
+        parameter_priors=theta_priors(gram),
         mapping=mapping,
     )
     initial = problem.starts(int(problem.optimization.n_restarts), rng)
@@ -166,7 +164,7 @@ def collapse(mode: Mode[PaperObjective], problem: Problem) -> str | None:
     noise: 0 for a vanishing signal and for coinciding latent coordinates. The bias vanishes for
     centred features, which needs no warning.
     """
-    log_theta = mode.log_parameters[:4]
+    log_theta = mode.log_parameters
     latent = mode.latent
     J = mode.terms.criterion
     output, inverse_width, _, inverse_noise = np.exp(log_theta)
@@ -181,7 +179,7 @@ def collapse(mode: Mode[PaperObjective], problem: Problem) -> str | None:
         )
     if (message := collapsed_classes(J, NO_SCATTER)) is not None:
         return message
-    low, high = (bound[:4] for bound in mode.objective.parameter_bounds)
+    low, high = mode.objective.parameter_bounds
     near = (log_theta - low < _AT_BOUND) | (high - log_theta < _AT_BOUND)
     names = [name for name, at in zip(THETA, near, strict=True) if at and name != "bias"]
     if names:

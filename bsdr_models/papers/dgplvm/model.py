@@ -10,8 +10,8 @@ With the centred features Y (N, D), :math:`K = \theta_1 e^{-\theta_2 |x_i - x_j|
 
 The paper has no prior of U and no bounds of :math:`\theta`, and its density no finite integral. A
 large s and the bounds of :mod:`~bsdr_models.papers.dgplvm.map` make it proper; the posterior
-depends on them. Optional are dynamics, Eqs. (19) and (20), the classifier, whose latent functions
-have the covariance K, Eqs. (1) to (3), and new samples, Eqs. (14) to (16).
+depends on them. Optional are the classifier, whose latent functions have the covariance K, Eqs. (1)
+to (3), and new samples, Eqs. (14) to (16). The dynamics of Eqs. (19) and (20) are left out.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ import pytensor.tensor as pt
 from pymc.distributions import transforms
 from pytensor.tensor import linalg
 
-from bsdr_models.data.validation import check_features, check_samples
+from bsdr_models.data.validation import check_features
 from bsdr_models.dgplvm import model as shared
 from bsdr_models.dgplvm.criteria import choose_criterion
 from bsdr_models.dgplvm.likelihood import FeatureGram
@@ -69,7 +69,6 @@ def build_model(
     criterion: CriterionName = "auto",
     width: float | None = 2.0,
     unlabeled: object = None,
-    sequence: TargetLike | None = None,
     classifier: bool = False,
     X_new: SamplesLike | None = None,
     name: str = "",
@@ -85,7 +84,7 @@ def build_model(
         Labels of a sortable type, at least two classes.
     n_components : int
         R, from 1 to D.
-    target, sequence, name
+    target, name
         As for :func:`build_model`.
     priors : dict, optional
         Priors of variables by name, as for :func:`bsdr_models.bsdr.build_model`.
@@ -138,7 +137,6 @@ def build_model(
     check_number("weight", weight)
     if width is not None:
         check_number("width", width)
-    check_samples(X, sequence)
     X_array, features = check_features(X, y, n_components)
     _, own = read_priors(priors, None)
     y_index, classes = shared.check_labels(y, unlabeled, target, n_samples=len(X_array))
@@ -163,7 +161,6 @@ def build_model(
         mapping,
         {FEATURE: features, LABEL: classes},
         own,
-        sequence=sequence,
         classifier=classifier,
         X_new=new,
         name=name,
@@ -176,7 +173,6 @@ def declare(
     coords: Mapping[str, Sequence[object]] | None = None,
     own: OwnPriors = NO_PRIORS,
     *,
-    sequence: TargetLike | None = None,
     classifier: bool = False,
     X_new: FloatArray | None = None,
     name: str = "",
@@ -213,7 +209,6 @@ def declare(
         K = shared.kernel(latent, output, lengthscale, 1.0 / inverse_noise) + bias  # Eq. (5)
         pm.Potential("generative", shared.normal_density(K, pt.as_tensor(gram.root), d))  # Eq. (4)
         pm.Potential("discriminative", -problem.priors.weight * J)  # Eq. (12)
-        shared.declare_dynamics(latent, sequence, own)
         L = linalg.cholesky(K, lower=True)
         if classifier:
             _classify(L, problem.y_index, own)
