@@ -9,29 +9,19 @@ name            J                                            in the paper
 trace_ratio     :math:`tr(S_b^{-1} S_w)`                     eq. (13)
 inverse_trace   :math:`1 / tr(S_w^{-1} S_b)`                 eq. (12)
 total           :math:`tr(S_t^{-1} S_w)`                     -
-mcml            :math:`\min_s` KL divergence [1]_            -
 =============== ============================================ ==================
 
-All but mcml are invariant under :math:`X \to XQ + 1b^\top` for every invertible Q.
-
-References
-----------
-.. [1] A. Globerson, S. Roweis (2005). Metric learning by collapsing classes. Advances in Neural
-       Information Processing Systems 18.
+They are invariant under :math:`X \to XQ + 1b^\top` for every invertible Q.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import brentq
 
 from bsdr_models.numerics.arrays import FloatArray, IntArray
-from bsdr_models.numerics.kernels import squared_distances
 
 # A matrix is singular if an eigenvalue is below this share of the largest.
 _SINGULAR = 1e-12
-# Bounds of log s, beyond which the softmax is uniform or selects the nearest sample.
-_LOG_SCALE = (float(np.log(1e-3)), float(np.log(1e4)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,10 +44,7 @@ class Criterion:
         X = latent[self.order]
         X = X - X.mean(axis=0)
         gradient = np.zeros(latent.shape)
-        if self.name == "mcml":
-            value, gradient[self.order] = _mcml(X, self.counts)
-        else:
-            value, gradient[self.order] = _of_scatter(self.name, X, self.counts)
+        value, gradient[self.order] = _of_scatter(self.name, X, self.counts)
         return value, gradient
 
 
@@ -120,67 +107,6 @@ def _combine(name: str, w: FloatArray, b: FloatArray) -> tuple[float, FloatArray
     share = np.divide(smallest, w, out=np.ones(len(w)), where=w > smallest)
     total = float(b @ share)
     return float(smallest) / total, -((share / total) ** 2)
-
-
-def _mcml(X: FloatArray, counts: IntArray) -> tuple[float, FloatArray]:
-    r"""Criterion of maximally collapsing metric learning [1]_ and its gradient, at (N_l, R).
-
-    With :math:`d_{ij} = |x_i - x_j|^2 / m`, m the mean of :math:`|x_i|^2`, it compares pairs,
-
-    .. math::
-        p_s(j | i) \propto e^{-s d_{ij}}, \quad j \ne i, \qquad
-        p_0(j | i) = \frac{[y_i = y_j]}{N_{y_i} - 1}, \qquad
-        J = \min_s \tfrac{1}{n} \sum_i KL(p_0(\cdot | i) \,\|\, p_s(\cdot | i)),
-
-    over the n samples whose class has another one. The gradient is that at a fixed s,
-    :math:`dJ / dd_{ij} = s (p_0 - p_s)(j | i) / n`.
-    """
-    peak = float(np.abs(X).max())
-    if not (np.isfinite(peak) and peak > 0.0):
-        raise np.linalg.LinAlgError("the latent coordinates are all equal or not finite")
-    size = peak * float(np.sqrt(np.mean(np.square(X / peak).sum(axis=1))))  # sqrt(m)
-    label = np.repeat(np.arange(len(counts)), counts)
-    others = counts[label] - 1.0
-    rows = others > 0.0
-    Z = X / size
-    n = int(rows.sum())
-    if n == 0:
-        return 0.0, np.zeros(X.shape)
-    own = np.eye(len(Z), dtype=np.bool_)[rows]
-    target = np.equal.outer(label[rows], label) / others[rows, None]  # (n, N_l)
-    target[own] = 0.0
-    distance = squared_distances(Z)[rows]
-    # The divergence does not change if a number is subtracted from a row.
-    distance -= np.where(own, np.inf, distance).min(axis=1, keepdims=True)
-    distance[own] = 0.0
-    within = float(np.vdot(target, distance))
-
-    def softmax(log_scale: float) -> tuple[FloatArray, FloatArray]:
-        p = np.exp(-np.exp(log_scale) * distance)
-        p[own] = 0.0
-        total = p.sum(axis=1, keepdims=True)
-        return p / total, np.log(total)
-
-    def derivative(log_scale: float) -> float:
-        """Derivative of n J in s, which increases."""
-        return within - float(np.vdot(softmax(log_scale)[0], distance))
-
-    low, high = _LOG_SCALE
-    if derivative(low) >= 0.0:
-        log_scale = low
-    elif derivative(high) <= 0.0:
-        log_scale = high
-    else:
-        log_scale = brentq(derivative, low, high, xtol=1e-12)
-    p, log_total = softmax(log_scale)
-    scale = float(np.exp(log_scale))
-    value = (scale * within + float(log_total.sum() - np.log(others[rows]).sum())) / n
-    W = np.zeros((len(Z), len(Z)))
-    W[rows] = target - p
-    W += W.T
-    gradient = (2.0 * scale / n) * (W.sum(axis=1)[:, None] * Z - W @ Z)
-    gradient -= Z * (np.vdot(Z, gradient) / len(Z))  # of a function that has no scale
-    return max(value, 0.0), gradient / size
 
 
 def make_criterion(name: str, y_index: IntArray) -> Criterion:

@@ -36,7 +36,7 @@ from pytensor.tensor import linalg
 
 from bsdr_models.data.validation import check_features
 from bsdr_models.dgplvm.back_constraint import MappingPrior, centroid_weights, make_mapping
-from bsdr_models.dgplvm.criteria import choose_criterion, make_criterion
+from bsdr_models.dgplvm.criteria import choose_criterion
 from bsdr_models.dgplvm.left_out import whitened_indicators, with_principal_components
 from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.priors import KERNEL, MAP_DOF, MAP_MEAN_VARIANCE, LogNormal, Priors
@@ -48,7 +48,6 @@ from bsdr_models.inference.declaring import (
     read_declared,
     read_priors,
 )
-from bsdr_models.inference.engines import HandWritten
 from bsdr_models.numerics.arrays import (
     DeclaredTarget,
     FloatArray,
@@ -275,15 +274,14 @@ def class_separation(latent: Tensor, y: IntArray, criterion: str = "trace_ratio"
         Latent coordinates of the samples.
     y : ndarray of shape (N,)
         Indices of the classes, -1 without a label.
-    criterion : {"trace_ratio", "total", "inverse_trace", "mcml"}
-        :math:`tr(S_b^{-1} S_w)`, for fewer components than classes; :math:`tr(S_t^{-1} S_w)`, for
-        any number; :math:`1 / tr(S_w^{-1} S_b)`; or that of maximally collapsing metric learning.
-        All but the first two are NumPy code, with gradients, which JAX cannot compile.
+    criterion : {"trace_ratio", "inverse_trace", "total"}
+        :math:`tr(S_b^{-1} S_w)` or :math:`1 / tr(S_w^{-1} S_b)`, for fewer components than classes;
+        :math:`tr(S_t^{-1} S_w)`, for any number.
 
     Returns
     -------
     tensor of shape ()
-        Positive; infinite where a scatter matrix is singular.
+        Positive; undefined where a scatter matrix is singular.
 
     See Also
     --------
@@ -301,16 +299,6 @@ def class_separation(latent: Tensor, y: IntArray, criterion: str = "trace_ratio"
     >>> bool(pm.draw(J) < 0.0)
     True
     """
-    if criterion not in ("trace_ratio", "total"):
-        measure = make_criterion(criterion, y)
-
-        def value_and_gradient(X: FloatArray) -> tuple[float, FloatArray]:
-            try:
-                return measure(X)
-            except np.linalg.LinAlgError:
-                return np.inf, np.zeros_like(X)
-
-        return HandWritten(value_and_gradient)(latent)
     known = y >= 0
     indicator = (y[known, None] == np.unique(y[known])).astype(np.float64)  # (N, K)
     mean = (indicator / indicator.sum(axis=0)).T
@@ -318,9 +306,15 @@ def class_separation(latent: Tensor, y: IntArray, criterion: str = "trace_ratio"
     X = X - X.mean(axis=0)
     fitted = indicator @ (mean @ X)
     within = X - fitted
-    base = fitted if criterion == "trace_ratio" else X
-    factor = linalg.cholesky(base.T @ base, lower=True)
-    return (linalg.solve_triangular(factor, within.T, lower=True) ** 2).sum()
+    if criterion == "inverse_trace":
+        return 1.0 / _scatter_ratio(fitted, within)
+    return _scatter_ratio(within, fitted if criterion == "trace_ratio" else X)
+
+
+def _scatter_ratio(above: Tensor, below: Tensor) -> Tensor:
+    """tr((B'B)^-1 A'A) of A above and B below, (N, R) each."""
+    factor = linalg.cholesky(below.T @ below, lower=True)
+    return (linalg.solve_triangular(factor, above.T, lower=True) ** 2).sum()
 
 
 def _initial_raw(Y: FloatArray, y_index: IntArray, mapping: MappingPrior, r: int) -> FloatArray:

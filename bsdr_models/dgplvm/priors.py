@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 from bsdr_models.options import POSITIVE, Number, Options, StrOptions
 
-CriterionName = Literal["auto", "trace_ratio", "inverse_trace", "total", "mcml"]
+CriterionName = Literal["auto", "trace_ratio", "inverse_trace", "total"]
 
 # Variables of the kernel of the features.
 KERNEL = ("signal_variance", "lengthscale", "noise_variance")
@@ -95,12 +95,10 @@ class Priors(Options):
     weight : float, default=10
         Weight of the discriminative prior, per labelled sample and effective feature;
         ``numpy.inf`` is the closed-form limit, a penalised kernel discriminant analysis.
-    criterion : {"auto", "trace_ratio", "inverse_trace", "total", "mcml"}
+    criterion : {"auto", "trace_ratio", "inverse_trace", "total"}
         Measure of class separation in the discriminative prior. "auto" is the paper's
-        tr(S_b^-1 S_w) with fewer components than classes, else tr(S_t^-1 S_w). "mcml",
-        maximally collapsing metric learning, compares each
-        sample with all others, so that only close classes are moved apart: often more accurate for
-        ten classes in five components.
+        tr(S_b^-1 S_w) with fewer components than classes, else "total", tr(S_t^-1 S_w).
+        "inverse_trace" is 1 / tr(S_w^-1 S_b), Eq. (12).
     signal_variance : LogNormal
         a: explained variance of the features. A wide prior has a second optimum, in which many
         samples of curved classes are explained without noise.
@@ -122,7 +120,7 @@ class Priors(Options):
     Examples
     --------
     >>> from bsdr_models import DGPLVMClassifier, DGPLVMPriors
-    >>> model = DGPLVMClassifier(priors=DGPLVMPriors(criterion="mcml"))
+    >>> model = DGPLVMClassifier(priors=DGPLVMPriors(criterion="total"))
     """
 
     _constraints: ClassVar[dict[str, list[Any]]] = {

@@ -71,7 +71,7 @@ CHOICES = {
         {"priors__weight": np.inf, "metric": "identity"},
         {**SHORT, "mapping__width": 1.0, "mapping__noise": 0.1},
         {**SHORT, "priors__criterion": "total"},
-        {**SHORT, "priors__criterion": "mcml"},
+        {**SHORT, "priors__criterion": "inverse_trace"},
     ),
     "PaperDGPLVMClassifier": ({"optimization__max_iter": 3},),
     "BSDRRegressor": ({}, {"metric": "identity"}),

@@ -19,7 +19,6 @@ FORMS = {
     "limit": {"priors__weight": np.inf},
     "total": {"priors__criterion": "total"},
     "inverse_trace": {"priors__criterion": "inverse_trace"},
-    "mcml": {"priors__criterion": "mcml"},
 }
 PAPER = {
     "paper": {"optimization__max_iter": 100},

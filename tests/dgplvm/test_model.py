@@ -431,9 +431,9 @@ def test_a_few_draws(task_and_mode, engine, monkeypatch, short_pymc):
 # Other criteria, and the paper's model.
 
 
-@pytest.mark.parametrize("criterion", ["inverse_trace", "mcml"])
-def test_other_criteria_have_their_values_and_gradients(criterion):
-    """Those of the criteria, which are tested by themselves; in two components."""
+@pytest.mark.parametrize("criterion", ["trace_ratio", "inverse_trace", "total"])
+def test_declared_criteria_have_the_values_and_gradients_of_the_others(criterion):
+    """Those of `criteria`, which are tested by themselves; in two components."""
     y = np.array([0, 1, 2, 0, 1, 2, 0, -1, 2])
     expected = criteria.make_criterion(criterion, y)
     latent = pt.dmatrix()
@@ -441,8 +441,7 @@ def test_other_criteria_have_their_values_and_gradients(criterion):
     compiled = pytensor.function([latent], [J, pytensor.grad(J, latent)], **FAST)
     Z = np.random.default_rng(1).standard_normal((9, 2))
     for found, wanted in zip(compiled(Z), expected(Z), strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-12)
-    assert compiled(np.zeros((9, 2)))[0] == np.inf
+        np.testing.assert_allclose(found, wanted, rtol=1e-10)
 
 
 @pytest.mark.parametrize("width", [2.0, pytest.param(None, marks=pytest.mark.slow)])

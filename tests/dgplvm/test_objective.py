@@ -39,7 +39,7 @@ def some_point(objective, n, *, seed=0):
 
 @pytest.mark.parametrize("missing", [False, True])
 @pytest.mark.parametrize(
-    ("criterion", "r"), [("trace_ratio", 2), ("inverse_trace", 2), ("total", 3), ("mcml", 2)]
+    ("criterion", "r"), [("trace_ratio", 2), ("inverse_trace", 2), ("total", 3)]
 )
 def test_gradient(missing, criterion, r, problem, differences):
     X, y = problem

@@ -142,7 +142,7 @@ def test_mapping_embeds_training_and_new_samples_of_a_fit():
     assert at_end == pytest.approx(full.search.value, abs=1e-6)
 
 
-@pytest.mark.parametrize("criterion", ["total", "inverse_trace", "mcml"])
+@pytest.mark.parametrize("criterion", ["total", "inverse_trace"])
 def test_other_criteria(criterion):
     X, y = wine(24)
     _, mode = fit(X, y, n_components=3, weight=10.0, max_iter=30, criterion=criterion)

@@ -90,7 +90,7 @@ def build_model(
         Priors of variables by name, as for :func:`bsdr_models.bsdr.build_model`.
     weight : float, default=1e4
         1 / sigma_d**2, weight of the discriminative prior.
-    criterion : {"auto", "trace_ratio", "inverse_trace", "total", "mcml"}
+    criterion : {"auto", "trace_ratio", "inverse_trace", "total"}
         J of the labelled samples; "auto" is tr(S_b^-1 S_w), Eq. (13), with fewer components than
         classes.
     width : float or None, default=2
