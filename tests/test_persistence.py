@@ -163,8 +163,6 @@ def answers(model, X):
                 given[name] = str(error)
     if "Regressor" in type(model).__name__:
         given["std"] = model.predict(X, return_std=True)
-    if hasattr(model, "inverse_transform"):
-        given["inverse"] = model.inverse_transform(model.transform(X))
     return given
 
 

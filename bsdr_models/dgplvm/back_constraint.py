@@ -168,19 +168,24 @@ def make_mapping(
 
 
 class Embedder(ABC):
-    """Embeds samples (M, D) of the features."""
+    """Embeds samples (M, D) of the features; by default without uncertainty."""
 
     @abstractmethod
-    def embed(self, X: FloatArray) -> LatentCoordinates:
-        """Means and covariances of the latent coordinates."""
-
     def latent(self, X: FloatArray) -> FloatArray:
         """Means of the latent coordinates, (M, R)."""
-        return self.embed(X).mean
+
+    def embed(self, X: FloatArray) -> LatentCoordinates:
+        """Means and covariances of the latent coordinates."""
+        return certain(self.latent(X))
 
     def to_classify(self, X: FloatArray) -> tuple[FloatArray, FloatArray | float]:
-        """Means, (M, R), and variances relative to the typical one; by default all are alike."""
+        """Means, (M, R), and variances relative to the typical one."""
         return self.latent(X), 1.0
+
+
+def certain(latent: FloatArray) -> LatentCoordinates:
+    """Latent coordinates (N, R) with covariances of zero."""
+    return LatentCoordinates(mean=latent, cov=np.zeros((*latent.shape, latent.shape[1])))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

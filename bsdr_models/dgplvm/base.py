@@ -6,12 +6,10 @@ from typing import ClassVar
 
 import numpy as np
 import xarray as xr
-from numpy.typing import ArrayLike
-from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models.data.targets import Targets
 from bsdr_models.data.training import Training
-from bsdr_models.data.validation import check_latent, one_thread, warn_unless_mixed
+from bsdr_models.data.validation import one_thread, warn_unless_mixed
 from bsdr_models.dgplvm import settings
 from bsdr_models.dgplvm.back_constraint import MappingEmbedder
 from bsdr_models.dgplvm.criteria import choose_criterion
@@ -116,22 +114,6 @@ class BaseDGPLVM(ProbabilisticClassifier):
         elif isinstance(embedder, MappingEmbedder):
             derivative = self._sensitivity()[0]
             self.components_ = pad(derivative, self._context.constant, axis=0).T
-
-    def inverse_transform(self, Z: ArrayLike) -> FloatArray:
-        """Mean features at latent coordinates, Eq. (15) of the paper.
-
-        Parameters
-        ----------
-        Z : array-like of shape (n_samples, n_components)
-            Latent coordinates.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_features)
-        """
-        check_is_fitted(self)
-        latent = check_latent(Z, self._n_features_out)
-        return self._scaler.inverse(self._result.decoder.features(latent))
 
     def _sensitivity(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Derivatives of the mapping in the scaled features, over the training samples."""

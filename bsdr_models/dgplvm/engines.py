@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 
 from bsdr_models.dgplvm.back_constraint import MappingEmbedder, make_mapping
-from bsdr_models.dgplvm.decoder import Decoder
 from bsdr_models.dgplvm.gp_classifier import Kernel, damp_log_odds, fit_gp_classifier, link
 from bsdr_models.dgplvm.left_out import LeftOut, enforce_centroid_order
-from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.map_search import Mode, collapse, fit_map
 from bsdr_models.dgplvm.objective import WellPosedObjective
 from bsdr_models.dgplvm.posterior import Draw, Posterior, mixture
@@ -35,8 +33,6 @@ NOT_CLASSIFIED = (
     "the Gaussian process classifier has not converged, and class probabilities may be wrong: "
     "judge them by held-out samples, and look for wrong labels"
 )
-# Maximum number of training samples in a decoder, whose cost is cubic in their number.
-DECODER_SAMPLES = 400
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +47,6 @@ class FitResult(Result[Posterior]):
     latent: FloatArray
     left_out: LatentCoordinates
     variables: Mapping[str, float | FloatArray]
-    decoder: Decoder
     settings: Mapping[str, float]
 
 
@@ -97,7 +92,6 @@ def fit_mode(problem: Problem, rng: np.random.Generator, *, progressbar: bool = 
     mode = fit_map(problem, rng, progressbar=progressbar)
     log_kernel = mode.log_parameters
     objective = mode.objective
-    decoder = make_decoder(mode.latent, problem.features, log_kernel, objective.gram)
     found = fit_classifiers(mode, mode.latent, problem)
     messages: list[str | None] = []
     # Classes of a single sample have no scatter, whatever the weight.
@@ -116,7 +110,6 @@ def fit_mode(problem: Problem, rng: np.random.Generator, *, progressbar: bool = 
         latent=mode.latent,
         left_out=found.coordinates,
         variables=variables | {"criterion": mode.terms.criterion},
-        decoder=decoder,
         messages=messages,
         **held_out,
     )
@@ -215,21 +208,6 @@ def calibrate(
     return posterior, judged.of_result(slice(None), len(problem.X))
 
 
-def make_decoder(
-    latent: FloatArray, X: FloatArray, log_kernel: FloatArray, gram: FeatureGram
-) -> Decoder:
-    """The generative part of a fit, on at most ``DECODER_SAMPLES`` samples."""
-    some = evenly_spaced(len(X), DECODER_SAMPLES)
-    signal, lengthscale, noise = np.exp(log_kernel)
-    return Decoder.of(
-        latent[some],
-        X[some],
-        signal_variance=signal * gram.variance,
-        lengthscale=lengthscale,
-        noise_variance=noise * gram.variance,
-    )
-
-
 def disagreement(search: MapResult) -> str | None:
     """A warning if several initialisations end at different optima, or None."""
     if search.share_agreeing == 1.0 or search.interrupted:
@@ -258,17 +236,13 @@ def fit_draws(
     sampled = sample(engine, problem, mode, schedule, rng)
     latents = stack_chains(sampled.draws["latent"])
     posterior, left_out, held_out = draws_posterior(latents, mode, problem)
-    mean = latents.mean(axis=0)
-    typical = int(((latents - mean) ** 2).sum(axis=(1, 2)).argmin())
-    log_kernel = np.log([stack_chains(sampled.draws[name])[typical] for name in KERNEL])
     return make_result(
         mode,
         posterior,
         problem,
-        latent=mean,
+        latent=latents.mean(axis=0),
         left_out=left_out,
         variables={name: float(sampled.draws[name].mean()) for name in (*KERNEL, "criterion")},
-        decoder=make_decoder(latents[typical], problem.features, log_kernel, mode.objective.gram),
         advice="" if posterior.classified else NOT_CLASSIFIED,
         sampled=sampled,
         converged=False,

@@ -6,8 +6,7 @@ With u the latent coordinates in units of the distance between classes,
 .. math::
     k(u, u') = e^{t_0} \exp(-|u - u'|^2 / 2 e^{2 t_1}) + e^{t_2} u^\top u' + 10^{-6} \delta,
 
-t maximises the sum of the log evidences of all problems and the log density of its prior. For the
-model of the paper the posteriors can be those of Laplace's method.
+t maximises the sum of the log evidences of all problems and the log density of its prior.
 
 The features of the latent functions are a factor of the kernel matrix of at most
 ``INDUCING_SAMPLES`` at its numerical rank. The remaining variance of other samples is treated as

@@ -57,6 +57,7 @@ class Objective(ABC):
     weight: float
     n_components: int
     parameter_priors: Sequence[ParameterPrior]
+    mapping: MappingPrior
 
     def __call__(self, x: FloatArray) -> tuple[float, FloatArray]:
         """F and its gradient."""
@@ -65,10 +66,6 @@ class Objective(ABC):
         terms = self.terms(latent, log_parameters)
         by_raw = gradient_to_raw(terms.latent)
         return terms.total, np.concatenate([by_raw.ravel(), terms.log_parameters])
-
-    @abstractmethod
-    def raw(self, latent: FloatArray) -> FloatArray:
-        """Raw coordinates of latent ones, (N, R) each."""
 
     @abstractmethod
     def transform(self, raw: FloatArray) -> tuple[FloatArray, Gradient]:
@@ -84,7 +81,7 @@ class Objective(ABC):
 
     def pack(self, latent: FloatArray, log_parameters: FloatArray) -> FloatArray:
         """Optimisation vector of latent coordinates (N, R), before whitening."""
-        return np.concatenate([self.raw(latent).ravel(), log_parameters])
+        return np.concatenate([self.mapping.raw(latent).ravel(), log_parameters])
 
     def unpack(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Raw coordinates and log parameters."""
@@ -146,14 +143,9 @@ class WellPosedObjective(Objective):
     """
 
     parameter_priors: Sequence[LogNormal]
-    mapping: MappingPrior
     known: IntArray
     temper: float
     modelled: IntArray | slice = slice(None)
-
-    def raw(self, latent: FloatArray) -> FloatArray:
-        """Raw coordinates of latent ones, (N, R) each."""
-        return self.mapping.raw(latent)
 
     def transform(self, raw: FloatArray) -> tuple[FloatArray, Gradient]:
         """Whitened latent coordinates (N, R) of raw ones, and the map of gradients back."""

@@ -30,11 +30,6 @@ class Problem:
     training: Training | None = None
 
     @property
-    def features(self) -> FloatArray:
-        """Scaled features (N, D)."""
-        return self.X if self.training is None else self.training.X
-
-    @property
     def known(self) -> IntArray:
         """Indices of the labelled samples."""
         return np.flatnonzero(self.y_index >= 0)

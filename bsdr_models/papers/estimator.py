@@ -388,12 +388,9 @@ class PaperDGPLVMClassifier(PaperClassifier):
     criterion : str, default="auto"
         Measure of class separation, see :class:`bsdr_models.dgplvm.Priors`; "auto" is
         tr(S_b^-1 S_w), Eq. (13), with fewer components than classes.
-    mapping : {"kernel", "none"}, default="kernel"
-        Whether latent coordinates are sums of kernels of the features, the back-constraint of
-        Eq. (17), by which new samples are placed; without it they are by their likelihood,
-        Eq. (14).
     width : float, default=2
-        Width gamma of Eq. (18), in units of the inverse median squared distance of the samples.
+        Width gamma of the back-constraint, Eqs. (17) and (18), in units of the inverse median
+        squared distance of the samples. It embeds new samples.
     approximation : {"ep", "laplace"}, default="ep"
         Posterior of the Gaussian process classifier by expectation propagation or Laplace's method.
     standardize : bool or "auto", default="auto"
@@ -449,7 +446,6 @@ class PaperDGPLVMClassifier(PaperClassifier):
         "n_components": [COUNT, None],
         "weight": [POSITIVE],
         "criterion": [StrOptions(set(get_args(CriterionName)))],
-        "mapping": [StrOptions({"kernel", "none"})],
         "width": [POSITIVE],
         "approximation": [StrOptions(set(get_args(Approximation)))],
         "standardize": ["boolean", StrOptions({"auto"})],
@@ -461,7 +457,6 @@ class PaperDGPLVMClassifier(PaperClassifier):
         *,
         weight: float = 1e4,
         criterion: CriterionName = "auto",
-        mapping: Literal["kernel", "none"] = "kernel",
         width: float = 2.0,
         approximation: Approximation = "ep",
         unlabeled: object = None,
@@ -473,7 +468,6 @@ class PaperDGPLVMClassifier(PaperClassifier):
         self.n_components = n_components
         self.weight = weight
         self.criterion = criterion
-        self.mapping = mapping
         self.width = width
         self.approximation = approximation
         self.unlabeled = unlabeled
@@ -492,11 +486,6 @@ class PaperDGPLVMClassifier(PaperClassifier):
     def _selected_params(self) -> dict[str, object]:
         return {"standardize": self.standardized_}
 
-    @property
-    def _gamma(self) -> float | None:
-        """Width of the back-constraint, None without one."""
-        return float(self.width) if self.mapping == "kernel" else None
-
     def _fit_tree(
         self, targets: np.ndarray, rng: np.random.Generator
     ) -> tuple[Result[Any], xr.DataTree]:
@@ -512,7 +501,7 @@ class PaperDGPLVMClassifier(PaperClassifier):
         result, tree = dgplvm_fitting.fit_tree(
             self._problem,
             self._context,
-            width=self._gamma,
+            width=self.width,
             approximation=self.approximation,
             rng=rng,
             progressbar=self.progressbar,
@@ -531,7 +520,7 @@ class PaperDGPLVMClassifier(PaperClassifier):
         Its factors are potentials: labels and features have no draws and no log likelihood.
         """
         check_is_fitted(self)
-        model = dgplvm_fitting.declare(self._problem, self._gamma)
+        model = dgplvm_fitting.declare(self._problem, self.width)
         return self._context.name_dims(model)
 
 

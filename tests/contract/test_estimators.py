@@ -132,23 +132,6 @@ def test_trees_of_predictions_are_those_of_the_methods(zoo, name):
         model.predict_idata(new, known[:6])
 
 
-@pytest.mark.parametrize(
-    ("rows", "match"),
-    [
-        (np.ones((3, 7)), "Z must have shape"),
-        (np.ones(3), "Z must have shape"),
-        (np.full((3, 2), np.nan), "Z contains NaN"),
-        (np.full((3, 2), np.inf), "Z contains infinity"),
-    ],
-)
-def test_invalid_latent_coordinates_are_refused(zoo, rows, match):
-    model = zoo.fitted("DGPLVMClassifier")
-    if rows.shape == (3, 2):
-        rows = np.resize(rows, (3, model.transform(zoo.X[:1]).shape[1]))
-    with pytest.raises(ValueError, match=match):
-        model.inverse_transform(rows)
-
-
 # Arguments by which a fit selects its settings.
 SEARCHES = {
     "BSDRClassifier": {"temperature": "auto"},

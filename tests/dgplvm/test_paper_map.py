@@ -16,10 +16,11 @@ from bsdr_models.dgplvm.priors import Priors
 from bsdr_models.dgplvm.problem import Problem
 from bsdr_models.dgplvm.settings import Optimization
 from bsdr_models.papers.dgplvm.map import (
-    KernelMapping,
+    PaperEmbedder,
     PaperObjective,
     collapse,
     fit_paper,
+    kernel_mapping,
     theta_priors,
 )
 
@@ -41,7 +42,7 @@ def features():
 
 def make(kind="free"):
     X = features()
-    mapping = KernelMapping.of(X, None if kind == "free" else 0.1 * median_distance(X))
+    mapping = kernel_mapping(X, None if kind == "free" else 0.1 * median_distance(X))
     gram = FeatureGram.of(X)
     return PaperObjective(
         gram=gram,
@@ -78,7 +79,7 @@ def fit(X, y, *, n_components=2, starts=1, max_iter=500, weight=10.0, free=False
         priors=Priors(weight=weight),
         optimization=Optimization(n_restarts=starts, max_iter=max_iter),
     )
-    mapping = KernelMapping.of(X, None if free else 2.0)
+    mapping = kernel_mapping(X, None if free else 2.0)
     return task, fit_paper(task, mapping, rng_of(7, 0))
 
 
@@ -88,7 +89,7 @@ def test_value_is_the_sum_of_the_terms_of_the_paper():
     objective = make("kernel")
     x = point(objective)
     u, logs = objective.unpack(x)
-    a = objective.mapping.embedder(u).weights
+    a = PaperEmbedder.of(objective.mapping, u).weights
     K_bc = np.exp(-0.05 * cdist(X, X) ** 2)
     latent = K_bc @ a
     np.testing.assert_allclose(objective.latent(x), latent, atol=1e-12 * np.abs(a).max())
@@ -128,8 +129,7 @@ def test_bounds_scale_with_the_features():
 def test_mapping_embeds_training_and_new_samples_of_a_fit():
     X, y = wine(60)
     _, mode = fit(X[:40], y[:40], weight=10.0, starts=2)
-    mapping = mode.objective.mapping
-    embedder = mapping.embedder(mode.objective.unpack(mode.search.x)[0])
+    embedder = PaperEmbedder.of(mode.objective.mapping, mode.objective.unpack(mode.search.x)[0])
     assert embedder.weights.shape == (40, 2)
     train, new = embedder.latent(X[:40]), embedder.latent(X[40:])
     np.testing.assert_allclose(train, mode.latent, atol=1e-6 * np.abs(mode.latent).max())

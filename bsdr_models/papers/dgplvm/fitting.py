@@ -1,7 +1,7 @@
 """Fits of the paper's model as trees, and predictions from them."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
@@ -26,8 +26,7 @@ from bsdr_models.papers.dgplvm.engines import (
     Approximation,
     fit_problem,
 )
-from bsdr_models.papers.dgplvm.likelihood_embedder import LikelihoodEmbedder
-from bsdr_models.papers.dgplvm.map import KernelMapping
+from bsdr_models.papers.dgplvm.map import PaperEmbedder, kernel_mapping
 from bsdr_models.papers.training import read_new, read_training, warn_of
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ def fit(
     n_components: int = 2,
     weight: float = 1e4,
     criterion: CriterionName = "auto",
-    width: float | None = 2.0,
+    width: float = 2.0,
     approximation: Approximation = "ep",
     unlabeled: object = None,
     optimization: Optimization | None = None,
@@ -67,9 +66,9 @@ def fit(
         1 / sigma_d**2, weight of the discriminative prior.
     criterion : str, default="auto"
         Measure of class separation, see :class:`bsdr_models.dgplvm.Priors`.
-    width : float or None, default=2
+    width : float, default=2
         Width gamma of the back-constraint, Eq. (18), in units of the inverse median squared
-        distance of the samples; None for no back-constraint.
+        distance of the samples.
     approximation : {"ep", "laplace"}, default="ep"
         Posterior of the Gaussian process classifier by expectation propagation or Laplace's method.
     unlabeled : scalar, optional
@@ -131,8 +130,7 @@ def fit(
 def predict(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
     """Class probabilities of new samples, by the Gaussian process classifier of Eqs. (1) to (3).
 
-    Samples are placed by the back-constraint, Eq. (17), or without one by their likelihood,
-    Eq. (14).
+    Samples are placed by the back-constraint, Eq. (17).
 
     Parameters
     ----------
@@ -156,15 +154,11 @@ def predict(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
     --------
     See `fit`.
     """
-    mode = read_draws(tree, "posterior", "latent", "latent_raw", "theta").isel(chain=0, draw=0)
+    mode = read_draws(tree, "posterior", "latent", "latent_raw").isel(chain=0, draw=0)
     latent = mode["latent"].to_numpy()
     training = tree["constant_data/X"].to_numpy()
-    width = tree.attrs["width"] or None
-    mapping = KernelMapping.of(training, width)
-    if width is None:
-        embedder: Any = LikelihoodEmbedder.of(latent, training, mode["theta"].to_numpy())
-    else:
-        embedder = mapping.embedder(mode["latent_raw"].to_numpy())
+    mapping = kernel_mapping(training, tree.attrs["width"])
+    embedder = PaperEmbedder.of(mapping, mode["latent_raw"].to_numpy())
     approximation = APPROXIMATIONS[tree.attrs["approximation"]]
     index = tree["fit/y_index"].to_numpy()
     functions, _ = fit_gp_classifier(latent, index, approximation=approximation)
@@ -215,7 +209,7 @@ def fit_tree(
     problem: Problem,
     context: Context,
     *,
-    width: float | None,
+    width: float,
     approximation: Approximation,
     rng: np.random.Generator,
     progressbar: bool,
@@ -230,8 +224,7 @@ def fit_tree(
         )
     result = fit_problem(
         problem,
-        KernelMapping.of(problem.X, width),
-        placement="likelihood" if width is None else "map",
+        kernel_mapping(problem.X, width),
         approximation=approximation,
         rng=rng,
         progressbar=progressbar,
@@ -239,7 +232,7 @@ def fit_tree(
     attrs = {
         "weight": problem.priors.weight,
         "criterion": problem.criterion,
-        "width": width or 0.0,
+        "width": width,
         "approximation": approximation,
         "objective": "log posterior density",
         **result.posterior.calibration.attrs(),
@@ -254,8 +247,8 @@ def fit_tree(
     return replace(result, attrs=attrs), tree
 
 
-def declare(problem: Problem, width: float | None) -> "pm.Model":
+def declare(problem: Problem, width: float) -> "pm.Model":
     """The PyMC model of the training samples."""
     from bsdr_models.papers.dgplvm import model
 
-    return model.declare(problem, KernelMapping.of(problem.X, width))
+    return model.declare(problem, kernel_mapping(problem.X, width))

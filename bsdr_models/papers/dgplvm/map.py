@@ -28,7 +28,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.spatial.distance import pdist
 
-from bsdr_models.dgplvm.back_constraint import Embedder, median_distance
+from bsdr_models.dgplvm.back_constraint import Embedder, MappingPrior, make_mapping
 from bsdr_models.dgplvm.criteria import class_centroids
 from bsdr_models.dgplvm.likelihood import Evaluation, FeatureGram, evaluate_paper
 from bsdr_models.dgplvm.map_search import Mode, collapsed_classes, find_mode
@@ -36,9 +36,7 @@ from bsdr_models.dgplvm.objective import Gradient, Objective
 from bsdr_models.dgplvm.priors import LogUniform
 from bsdr_models.dgplvm.problem import Problem
 from bsdr_models.numerics.arrays import FloatArray
-from bsdr_models.numerics.kernels import rbf, squared_distances
-from bsdr_models.numerics.linalg import cholesky
-from bsdr_models.numerics.relevance import LatentCoordinates
+from bsdr_models.numerics.kernels import squared_distances
 
 THETA = ("output variance", "inverse squared width", "bias", "inverse noise variance")
 # Lowest and highest theta for features of unit variance; initial theta there for latent
@@ -64,75 +62,44 @@ def theta_priors(gram: FeatureGram) -> tuple[LogUniform, ...]:
     return tuple(LogUniform(start, (low, high)) for start, low, high in zip(*logs, strict=True))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelMapping:
-    """Latent coordinates as sums of kernels at samples X (N, D), Eqs. (17) and (18).
+def kernel_mapping(X: FloatArray, width: float | None) -> MappingPrior:
+    """Latent coordinates as sums of kernels at samples (N, D), Eqs. (17) and (18).
 
-    ``lengthscale`` is gamma^-1/2, and ``factor`` (N, N) L.
+    The width is gamma in units of 1 / the median squared distance, and L the factor of the result.
+    None is the limit at infinity, in which K_bc is the identity and a are the coordinates.
     """
-
-    X: FloatArray
-    lengthscale: float
-    factor: FloatArray
-
-    @classmethod
-    def of(cls, X: FloatArray, width: float | None) -> "KernelMapping":
-        """The width is gamma in units of 1 / the median squared distance.
-
-        None is its limit at infinity, in which K_bc is the identity and a are the coordinates.
-        """
-        if width is None:
-            return cls(X=X, lengthscale=0.0, factor=np.eye(len(X)))
-        lengthscale = (width / median_distance(X)) ** -0.5
-        factor = cholesky(rbf(X, None, lengthscale), name="kernel matrix of the mapping")
-        return cls(X=X, lengthscale=lengthscale, factor=factor)
-
-    def raw(self, latent: FloatArray) -> FloatArray:
-        """The u of latent coordinates, both (N, R)."""
-        return solve_triangular(self.factor, latent, lower=True)
-
-    def embedder(self, u: FloatArray) -> "PaperEmbedder":
-        """Embedder with the weights a of coordinates u (N, R)."""
-        weights = solve_triangular(self.factor, u, lower=True, trans="T")
-        return PaperEmbedder(X=self.X, lengthscale=self.lengthscale, weights=weights)
+    none = np.zeros(len(X))
+    if width is not None:
+        return make_mapping(X, none, width=width, noise=0.0, mean_variance=0.0)
+    free = {"decay": np.inf, "noise": 0.0, "mean_variance": 0.0}
+    return MappingPrior(samples=X, mean_weights=none, factor=np.eye(len(X)), **free)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaperEmbedder(Embedder):
-    """Embedding by the paper's back-constraint with weights (N, R), which is deterministic."""
+    """Embedding by the paper's back-constraint with weights a (N, R), which is deterministic."""
 
-    X: FloatArray
-    lengthscale: float
+    mapping: MappingPrior
     weights: FloatArray
+
+    @classmethod
+    def of(cls, mapping: MappingPrior, raw: FloatArray) -> "PaperEmbedder":
+        """With the weights of coordinates u, (N, R)."""
+        weights = solve_triangular(mapping.factor, raw, lower=True, trans="T")
+        return cls(mapping=mapping, weights=weights)
 
     def latent(self, X: FloatArray) -> FloatArray:
         """Latent coordinates of samples (M, D), (M, R)."""
-        return rbf(X, self.X, self.lengthscale) @ self.weights
-
-    def embed(self, X: FloatArray) -> LatentCoordinates:
-        """Latent coordinates of samples, with covariances of zero."""
-        return certain(self.latent(X))
-
-
-def certain(latent: FloatArray) -> LatentCoordinates:
-    """Latent coordinates (N, R) with covariances of zero."""
-    return LatentCoordinates(mean=latent, cov=np.zeros((*latent.shape, latent.shape[1])))
+        return self.mapping.covariances(X) @ self.weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaperObjective(Objective):
     """Eq. (13) of the paper by coordinates u of the mapping."""
 
-    mapping: KernelMapping
-
-    def raw(self, latent: FloatArray) -> FloatArray:
-        """The u of latent coordinates, both (N, R)."""
-        return self.mapping.raw(latent)
-
     def transform(self, raw: FloatArray) -> tuple[FloatArray, Gradient]:
         """Latent coordinates of coordinates u, both (N, R), and the map of gradients back."""
-        factor = self.mapping.factor
-        return factor @ raw, lambda gradient: factor.T @ gradient
+        return self.mapping.root(raw), self.mapping.root_transposed
 
     def likelihood(self, latent: FloatArray, log_kernel: FloatArray) -> Evaluation:
         """Eq. (8), without the prior of theta."""
@@ -140,7 +107,7 @@ class PaperObjective(Objective):
 
 
 def fit_paper(
-    problem: Problem, mapping: KernelMapping, rng: np.random.Generator, *, progressbar: bool = False
+    problem: Problem, mapping: MappingPrior, rng: np.random.Generator, *, progressbar: bool = False
 ) -> Mode[PaperObjective]:
     """Minimise the paper's objective within bounds."""
     gram = FeatureGram.of(problem.X - problem.X.mean(axis=0))

@@ -26,6 +26,7 @@ from pytensor.tensor import linalg
 
 from bsdr_models.data.validation import check_features
 from bsdr_models.dgplvm import model as shared
+from bsdr_models.dgplvm.back_constraint import MappingPrior
 from bsdr_models.dgplvm.criteria import choose_criterion
 from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.priors import CriterionName, Priors
@@ -50,7 +51,7 @@ from bsdr_models.numerics.arrays import (
 )
 from bsdr_models.numerics.kernels import squared_distances
 from bsdr_models.options import check_number
-from bsdr_models.papers.dgplvm.map import THETA, KernelMapping, theta_priors
+from bsdr_models.papers.dgplvm.map import THETA, kernel_mapping, theta_priors
 
 # s, so large that the prior hardly affects latent coordinates of unit variance.
 RAW_SCALE = np.float64(100.0)  # a Python float would be single precision
@@ -155,10 +156,9 @@ def build_model(
         criterion=choose_criterion(criterion, n_components, len(classes), known),
         priors=Priors(weight=weight, criterion=criterion),
     )
-    mapping = KernelMapping.of(X_array, width)
     return declare(
         problem,
-        mapping,
+        kernel_mapping(X_array, width),
         {FEATURE: features, LABEL: classes},
         own,
         classifier=classifier,
@@ -169,7 +169,7 @@ def build_model(
 
 def declare(
     problem: Problem,
-    mapping: KernelMapping,
+    mapping: MappingPrior,
     coords: Mapping[str, Sequence[object]] | None = None,
     own: OwnPriors = NO_PRIORS,
     *,
