@@ -20,7 +20,7 @@ _PUBLIC = {
     "DGPLVMClassifier": "bsdr_models.dgplvm.estimator",
     "DGPLVMMapping": "bsdr_models.dgplvm.settings:Mapping",
     "DGPLVMOptimization": "bsdr_models.dgplvm.settings:Optimization",
-    "DGPLVMPriors": "bsdr_models.dgplvm.priors:Priors",
+    "DGPLVMPriors": "bsdr_models.dgplvm.settings:Priors",
     "EpsilonInsensitiveLoss": "bsdr_models.bm2pca.settings",
     "HingeLoss": "bsdr_models.bm2pca.settings",
     "HierarchicalPriors": "bsdr_models.bsdr.priors",

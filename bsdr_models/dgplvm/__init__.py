@@ -3,12 +3,12 @@
 from bsdr_models.lazy import load_on_use
 
 _PUBLIC = {
-    "SPEC": "spec",
+    "SPEC": "trees",
     "DGPLVMClassifier": "estimator",
-    "LogNormal": "priors",
+    "LogNormal": "settings",
     "Mapping": "settings",
     "Optimization": "settings",
-    "Priors": "priors",
+    "Priors": "settings",
     "build_model": "model",
 }
 

@@ -29,13 +29,8 @@ from bsdr_models.numerics.relevance import LatentCoordinates
 CHUNK_NUMBERS = 2**15
 
 
-def median_distance(X: FloatArray) -> float:
-    """Median squared distance between samples (N, D), or their mean if the median is 0, or 1."""
-    return _typical(squared_distances(X))
-
-
-def _typical(squares: FloatArray) -> float:
-    """The same of squared distances (N, N)."""
+def typical_distance(squares: FloatArray) -> float:
+    """Median of squared distances (N, N) between samples, or their mean if it is 0, or 1."""
     distances = squareform(squares, checks=False)
     median = float(np.median(distances))
     return median if median > 0.0 else float(distances.mean()) or 1.0
@@ -153,7 +148,7 @@ def make_mapping(
     """Prior on samples (N, D) of at least two, whose squared distances may be known; width is g."""
     if squares is None:
         squares = squared_distances(X)
-    decay = width / (2.0 * _typical(squares))
+    decay = width / (2.0 * typical_distance(squares))
     cov = np.exp(-decay * squares)
     cov += mean_variance
     cov[np.diag_indices_from(cov)] += noise

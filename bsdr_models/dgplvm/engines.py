@@ -1,6 +1,6 @@
 """Engines of the recommended model: its mode, and draws by NUTS and ADVI through PyMC."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -12,14 +12,12 @@ from bsdr_models.dgplvm.gp_classifier import Kernel, damp_log_odds, fit_gp_class
 from bsdr_models.dgplvm.left_out import LeftOut, enforce_centroid_order
 from bsdr_models.dgplvm.map_search import Mode, collapse, fit_map
 from bsdr_models.dgplvm.objective import WellPosedObjective
-from bsdr_models.dgplvm.posterior import Draw, Posterior, mixture
-from bsdr_models.dgplvm.priors import KERNEL, MAP_MEAN_VARIANCE
+from bsdr_models.dgplvm.posterior import Draw, FitResult, Posterior, mixture
 from bsdr_models.dgplvm.problem import Problem
 from bsdr_models.dgplvm.sampling import check_declared, sample, stack_chains
-from bsdr_models.dgplvm.settings import Inference
+from bsdr_models.dgplvm.settings import KERNEL, MAP_MEAN_VARIANCE, Inference
 from bsdr_models.estimators.calibration import TemperaturePrior, judge
 from bsdr_models.inference.optimise import MapResult, advise
-from bsdr_models.inference.result import Result
 from bsdr_models.inference.sampling import Schedule
 from bsdr_models.metrics import HeldOutScore
 from bsdr_models.numerics.arrays import FloatArray, IntArray
@@ -33,21 +31,6 @@ NOT_CLASSIFIED = (
     "the Gaussian process classifier has not converged, and class probabilities may be wrong: "
     "judge them by held-out samples, and look for wrong labels"
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class FitResult(Result[Posterior]):
-    """Result of a fit by any engine, with latent coordinates (N, R) of the training samples.
-
-    ``left_out`` are the leave-one-out latent coordinates, which plots show. ``variables`` are at
-    the mode, or means over draws; ``terms``, ``trace`` and ``restarts`` are those of the search of
-    the mode, and ``settings`` those of the mapping.
-    """
-
-    latent: FloatArray
-    left_out: LatentCoordinates
-    variables: Mapping[str, float | FloatArray]
-    settings: Mapping[str, float]
 
 
 def make_result(

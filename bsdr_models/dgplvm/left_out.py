@@ -21,8 +21,8 @@ from scipy.special import softmax
 
 from bsdr_models.data.training import Training
 from bsdr_models.dgplvm.back_constraint import MappingPrior, centroid_weights, make_mapping
-from bsdr_models.dgplvm.criteria import class_centroids
-from bsdr_models.dgplvm.priors import MAP_MEAN_VARIANCE, LogNormal
+from bsdr_models.dgplvm.problem import class_centroids
+from bsdr_models.dgplvm.settings import MAP_MEAN_VARIANCE, LogNormal
 from bsdr_models.learned_metric.metric import Metric
 from bsdr_models.learned_metric.weights import SHARPNESS
 from bsdr_models.numerics.arrays import FloatArray, IntArray

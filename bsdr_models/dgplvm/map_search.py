@@ -11,7 +11,7 @@ from bsdr_models.dgplvm.back_constraint import (
     MappingPrior,
     centroid_weights,
     make_mapping,
-    median_distance,
+    typical_distance,
 )
 from bsdr_models.dgplvm.left_out import (
     Part,
@@ -20,14 +20,13 @@ from bsdr_models.dgplvm.left_out import (
     make_single_parts,
     mean_settings,
 )
-from bsdr_models.dgplvm.likelihood import FeatureGram
-from bsdr_models.dgplvm.objective import Objective, Terms, WellPosedObjective
-from bsdr_models.dgplvm.priors import MAP_MEAN_VARIANCE
-from bsdr_models.dgplvm.problem import Problem
-from bsdr_models.dgplvm.settings import Optimization
+from bsdr_models.dgplvm.objective import Objective, Terms, WellPosedObjective, make_criterion
+from bsdr_models.dgplvm.problem import FeatureGram, Problem
+from bsdr_models.dgplvm.settings import MAP_MEAN_VARIANCE, Optimization
 from bsdr_models.inference.optimise import MapResult, run_map
 from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.folds import evenly_spaced
+from bsdr_models.numerics.kernels import squared_distances
 
 # Maximum number of samples whose density enters the objective at the mode, at cubic cost.
 N_MODELLED = 700
@@ -173,7 +172,7 @@ def _mapping_and_initial(
     whole = labelled = make(X, centroid_weights(y))
     if len(known) < len(X):
         # The same kernel, although the median distance of the labelled samples differs.
-        same = 2.0 * whole.decay * median_distance(X[known])
+        same = 2.0 * whole.decay * typical_distance(squared_distances(X[known]))
         labelled = make(X[known], centroid_weights(y[known]), width=same)
     initial = initial_coordinates(labelled, X[known], y[known], problem.n_components)
     latent = np.empty((len(X), problem.n_components))
@@ -199,7 +198,7 @@ def make_objective(
         gram=gram,
         temper=gram.temper * n / len(X),
         modelled=modelled,
-        criterion=problem.make_criterion(),
+        criterion=make_criterion(problem.criterion, problem.y_index),
         weight=0.0 if np.isinf(weight) else weight * len(known) * gram.n_effective,
         n_components=problem.n_components,
         parameter_priors=problem.priors.kernel,

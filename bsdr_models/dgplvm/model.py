@@ -35,11 +35,11 @@ import pytensor.tensor as pt
 from pytensor.tensor import linalg
 
 from bsdr_models.data.validation import check_features
-from bsdr_models.dgplvm.back_constraint import MappingPrior, centroid_weights, make_mapping
-from bsdr_models.dgplvm.criteria import choose_criterion
-from bsdr_models.dgplvm.left_out import whitened_indicators, with_principal_components
-from bsdr_models.dgplvm.likelihood import FeatureGram
-from bsdr_models.dgplvm.priors import KERNEL, MAP_DOF, MAP_MEAN_VARIANCE, LogNormal, Priors
+from bsdr_models.dgplvm.back_constraint import centroid_weights, make_mapping
+from bsdr_models.dgplvm.left_out import initial_coordinates
+from bsdr_models.dgplvm.objective import choose_criterion
+from bsdr_models.dgplvm.problem import FeatureGram
+from bsdr_models.dgplvm.settings import KERNEL, MAP_DOF, MAP_MEAN_VARIANCE, LogNormal, Priors
 from bsdr_models.inference import dims
 from bsdr_models.inference.declaring import (
     OwnPriors,
@@ -152,7 +152,9 @@ def build_model(
         dims.COMPONENT: list(range(n_components)),
         dims.LABEL: classes,
     }
-    start = _initial_raw(Y, y_index, mapping, n_components)
+    latent = initial_coordinates(mapping, Y, y_index, n_components)
+    raw = mapping.raw(mapping.shrink_towards_loo(latent))
+    start = raw / np.sqrt((raw**2).mean(axis=0))
     with pm.Model(name, coords=coords) as model:
         pm.Data("X", X_array, dims=(dims.OBS, dims.FEATURE))
         pm.Data("y_data", y_index, dims=dims.OBS)
@@ -315,15 +317,6 @@ def _scatter_ratio(above: Tensor, below: Tensor) -> Tensor:
     """tr((B'B)^-1 A'A) of A above and B below, (N, R) each."""
     factor = linalg.cholesky(below.T @ below, lower=True)
     return (linalg.solve_triangular(factor, above.T, lower=True) ** 2).sum()
-
-
-def _initial_raw(Y: FloatArray, y_index: IntArray, mapping: MappingPrior, r: int) -> FloatArray:
-    """Initial U (N, R), with mean square one, of class indicators shrunk to leave-one-out ones."""
-    latent = whitened_indicators(y_index)[:, :r]
-    if latent.shape[1] < r:
-        latent = with_principal_components(latent, Y, r)
-    U = mapping.raw(mapping.shrink_towards_loo(latent))
-    return U / np.sqrt((U**2).mean(axis=0))
 
 
 def check_labels(

@@ -1,6 +1,6 @@
-"""Latent coordinates and class probabilities of new samples, by draws or the mode."""
+"""Latent coordinates and class probabilities of new samples, by draws or the mode, and the fit."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -8,6 +8,7 @@ import numpy as np
 from bsdr_models.dgplvm.back_constraint import Embedder
 from bsdr_models.dgplvm.gp_classifier import Functions, damp_log_odds, link, probit_log_odds
 from bsdr_models.estimators.calibration import Calibration
+from bsdr_models.inference.result import Result
 from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.process_state import one_thread
 from bsdr_models.numerics.relevance import LatentCoordinates
@@ -77,6 +78,21 @@ class Posterior:
 
     def _mix(self, log_odds: list[FloatArray]) -> FloatArray:
         return self.calibration.apply(np.stack(log_odds, axis=1), link)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitResult(Result[Posterior]):
+    """Result of a fit by any engine, with latent coordinates (N, R) of the training samples.
+
+    ``left_out`` are the leave-one-out latent coordinates, which plots show. ``variables`` are at
+    the mode, or means over draws; ``terms``, ``trace`` and ``restarts`` are those of the search of
+    the mode, and ``settings`` those of the mapping.
+    """
+
+    latent: FloatArray
+    left_out: LatentCoordinates
+    variables: Mapping[str, float | FloatArray]
+    settings: Mapping[str, float]
 
 
 def mixture(parts: Sequence[LatentCoordinates]) -> LatentCoordinates:

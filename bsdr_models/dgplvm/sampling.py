@@ -17,9 +17,9 @@ from scipy.linalg import block_diag
 from bsdr_models.alignment import rotations
 from bsdr_models.dgplvm.map_search import Mode, make_objective
 from bsdr_models.dgplvm.objective import WellPosedObjective
-from bsdr_models.dgplvm.priors import KERNEL
 from bsdr_models.dgplvm.problem import Problem
-from bsdr_models.dgplvm.spec import SPEC
+from bsdr_models.dgplvm.settings import KERNEL
+from bsdr_models.dgplvm.trees import SPEC
 from bsdr_models.inference.sampling import Sampled, Schedule
 from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.linalg import cholesky

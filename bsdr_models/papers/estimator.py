@@ -13,10 +13,9 @@ from bsdr_models.bm2pca.spec import SPEC as BM2PCA
 from bsdr_models.bsdr.spec import SPEC as BSDR
 from bsdr_models.data.targets import Targets
 from bsdr_models.data.validation import fit_scaler, units_of_samples
-from bsdr_models.dgplvm.engines import FitResult
-from bsdr_models.dgplvm.priors import CriterionName
-from bsdr_models.dgplvm.settings import Optimization
-from bsdr_models.dgplvm.spec import SPEC as DGPLVM
+from bsdr_models.dgplvm.posterior import FitResult
+from bsdr_models.dgplvm.settings import CriterionName, Optimization
+from bsdr_models.dgplvm.trees import SPEC as DGPLVM
 from bsdr_models.estimators.classifier import ProbabilisticClassifier
 from bsdr_models.inference.dims import CHAIN, DRAW, FEATURE
 from bsdr_models.inference.result import Result
@@ -28,7 +27,7 @@ from bsdr_models.papers import bm2pca, bsdr
 from bsdr_models.papers.bm2pca import fitting as bm2pca_fitting
 from bsdr_models.papers.bsdr import fitting as bsdr_fitting
 from bsdr_models.papers.dgplvm import fitting as dgplvm_fitting
-from bsdr_models.papers.dgplvm.engines import Approximation
+from bsdr_models.papers.dgplvm.fitting import Approximation
 from bsdr_models.papers.training import Inference
 
 if TYPE_CHECKING:

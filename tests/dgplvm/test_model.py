@@ -15,16 +15,22 @@ from scipy.linalg import helmert, sqrtm
 from sklearn.datasets import load_iris
 from sklearn.preprocessing import StandardScaler
 
-from bsdr_models.dgplvm import criteria, engines, sampling
+from bsdr_models.dgplvm import engines, objective, sampling
 from bsdr_models.dgplvm.map_search import fit_map, make_objective
 from bsdr_models.dgplvm.model import build_model, class_separation
-from bsdr_models.dgplvm.priors import MAP_DOF, MAP_MEAN_VARIANCE, LogNormal, Priors
 from bsdr_models.dgplvm.problem import Problem
-from bsdr_models.dgplvm.settings import Mapping, Optimization
+from bsdr_models.dgplvm.settings import (
+    MAP_DOF,
+    MAP_MEAN_VARIANCE,
+    LogNormal,
+    Mapping,
+    Optimization,
+    Priors,
+)
 from bsdr_models.inference.sampling import Schedule
 from bsdr_models.papers import PaperDGPLVMClassifier
 from bsdr_models.papers.dgplvm.map import fit_paper, kernel_mapping
-from bsdr_models.papers.dgplvm.model import RAW_SCALE, declare
+from bsdr_models.papers.dgplvm.model import RAW_SCALE
 from bsdr_models.papers.dgplvm.model import build_model as build_paper_model
 
 FAST = {"mode": "FAST_COMPILE"}
@@ -442,9 +448,9 @@ def test_a_few_draws(task_and_mode, engine, monkeypatch, short_pymc):
 
 @pytest.mark.parametrize("criterion", ["trace_ratio", "inverse_trace", "total"])
 def test_declared_criteria_have_the_values_and_gradients_of_the_others(criterion):
-    """Those of `criteria`, which are tested by themselves; in two components."""
+    """Those of `objective`, which are tested by themselves; in two components."""
     y = np.array([0, 1, 2, 0, 1, 2, 0, -1, 2])
-    expected = criteria.make_criterion(criterion, y)
+    expected = objective.make_criterion(criterion, y)
     latent = pt.dmatrix()
     J = class_separation(latent, y, criterion)
     compiled = pytensor.function([latent], [J, pytensor.grad(J, latent)], **FAST)
@@ -466,7 +472,7 @@ def test_the_papers_density_is_its_objective_within_bounds(width):
     )
     mapping = kernel_mapping(X, width)
     objective = fit_paper(task, mapping, np.random.default_rng(0)).objective
-    model = declare(task, objective.mapping)
+    model = build_paper_model(X, y, n_components=2, weight=3.0, width=width)
     low, high = objective.parameter_bounds
     log_density, rng = model.compile_logp(jacobian=False, **FAST), np.random.default_rng(2)
     for _ in range(3):

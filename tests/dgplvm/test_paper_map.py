@@ -6,15 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy import stats
-from scipy.spatial.distance import cdist
+from scipy.spatial.distance import cdist, pdist
 from sklearn.datasets import load_wine
 
-from bsdr_models.dgplvm.back_constraint import median_distance
-from bsdr_models.dgplvm.criteria import make_criterion
-from bsdr_models.dgplvm.likelihood import FeatureGram
-from bsdr_models.dgplvm.priors import Priors
-from bsdr_models.dgplvm.problem import Problem
-from bsdr_models.dgplvm.settings import Optimization
+from bsdr_models.dgplvm.objective import make_criterion
+from bsdr_models.dgplvm.problem import FeatureGram, Problem
+from bsdr_models.dgplvm.settings import Optimization, Priors
 from bsdr_models.papers.dgplvm.map import (
     PaperEmbedder,
     PaperObjective,
@@ -42,7 +39,7 @@ def features():
 
 def make(kind="free"):
     X = features()
-    mapping = kernel_mapping(X, None if kind == "free" else 0.1 * median_distance(X))
+    mapping = kernel_mapping(X, None if kind == "free" else 0.1 * np.median(pdist(X) ** 2))
     gram = FeatureGram.of(X)
     return PaperObjective(
         gram=gram,

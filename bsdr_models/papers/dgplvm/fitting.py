@@ -1,19 +1,21 @@
 """Fits of the paper's model as trees, and predictions from them."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import xarray as xr
 
 from bsdr_models.data.training import Training
-from bsdr_models.dgplvm.criteria import choose_criterion, class_centroids
-from bsdr_models.dgplvm.engines import FitResult
+from bsdr_models.dgplvm.back_constraint import certain
+from bsdr_models.dgplvm.engines import calibrate, disagreement, make_result
 from bsdr_models.dgplvm.gp_classifier import fit_gp_classifier
-from bsdr_models.dgplvm.posterior import Draw, Posterior
-from bsdr_models.dgplvm.priors import CriterionName, Priors
-from bsdr_models.dgplvm.problem import Problem
-from bsdr_models.dgplvm.settings import Optimization
+from bsdr_models.dgplvm.map_search import Mode
+from bsdr_models.dgplvm.objective import choose_criterion
+from bsdr_models.dgplvm.posterior import Draw, FitResult, Posterior
+from bsdr_models.dgplvm.probit import EP
+from bsdr_models.dgplvm.problem import Problem, class_centroids
+from bsdr_models.dgplvm.settings import CriterionName, Optimization, Priors
 from bsdr_models.dgplvm.trees import make_tree, relevance
 from bsdr_models.estimators.calibration import Calibration
 from bsdr_models.inference import dims
@@ -21,17 +23,22 @@ from bsdr_models.inference.datatree import Context
 from bsdr_models.inference.trees import read_draws
 from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, TargetLike
 from bsdr_models.numerics.rng import RandomState, as_generator
-from bsdr_models.papers.dgplvm.engines import (
-    APPROXIMATIONS,
-    Approximation,
-    fit_problem,
+from bsdr_models.papers.dgplvm.laplace import LAPLACE
+from bsdr_models.papers.dgplvm.map import (
+    PaperEmbedder,
+    PaperObjective,
+    collapse,
+    fit_paper,
+    kernel_mapping,
 )
-from bsdr_models.papers.dgplvm.map import PaperEmbedder, kernel_mapping
 from bsdr_models.papers.training import read_new, read_training, warn_of
 
 if TYPE_CHECKING:
     import pymc as pm
 
+Approximation = Literal["ep", "laplace"]
+# Posteriors of the Gaussian process classifier.
+APPROXIMATIONS = {"ep": EP, "laplace": LAPLACE}
 # Distance of class centroids, relative to the largest feature, that counts as rounding error.
 SAME_CENTROIDS = 1e-10
 # Dims of the free variables of the PyMC model.
@@ -222,13 +229,8 @@ def fit_tree(
             "the centroids of all classes coincide in the features: the criterion of the paper is "
             "undefined"
         )
-    result = fit_problem(
-        problem,
-        kernel_mapping(problem.X, width),
-        approximation=approximation,
-        rng=rng,
-        progressbar=progressbar,
-    )
+    mode = fit_paper(problem, kernel_mapping(problem.X, width), rng, progressbar=progressbar)
+    result = classify(mode, problem, approximation)
     attrs = {
         "weight": problem.priors.weight,
         "criterion": problem.criterion,
@@ -247,8 +249,52 @@ def fit_tree(
     return replace(result, attrs=attrs), tree
 
 
+def classify(
+    mode: Mode[PaperObjective], problem: Problem, approximation: Approximation
+) -> FitResult:
+    """Result of a mode with a classifier of its latent coordinates; Eq. (17) embeds new samples."""
+    gram = mode.objective.gram
+    theta = np.exp(mode.log_parameters)
+    raw, _ = mode.objective.unpack(mode.search.x)
+    signal, inverse_width, _, inverse_noise = theta.tolist()
+    functions, log_odds = fit_gp_classifier(
+        mode.latent,
+        problem.y_index,
+        approximation=APPROXIMATIONS[approximation],
+    )
+    variables: dict[str, float | FloatArray] = {
+        "signal_variance": signal / gram.variance,
+        "lengthscale": inverse_width**-0.5,
+        "noise_variance": 1.0 / inverse_noise / gram.variance,
+        "criterion": mode.terms.criterion,
+        "theta": theta,
+        "latent_raw": raw,
+    }
+    assert problem.training is not None
+    draw = Draw(embedder=PaperEmbedder.of(mode.objective.mapping, raw), functions=functions)
+    # The temperature is that of each sample left out of the classifier, but not of the embedding.
+    posterior, _ = calibrate([draw], [log_odds], problem.training.divisions[:1], problem)
+    return make_result(
+        mode,
+        posterior,
+        problem,
+        latent=mode.latent,
+        left_out=certain(mode.latent),
+        variables=variables,
+        messages=(collapse(mode, problem), disagreement(mode.search)),
+    )
+
+
 def declare(problem: Problem, width: float) -> "pm.Model":
     """The PyMC model of the training samples."""
     from bsdr_models.papers.dgplvm import model
 
-    return model.declare(problem, kernel_mapping(problem.X, width))
+    return model.build_model(
+        problem.X,
+        problem.y_index,
+        n_components=problem.n_components,
+        weight=problem.priors.weight,
+        criterion=problem.priors.criterion,
+        width=width,
+        unlabeled=-1,
+    )

@@ -22,21 +22,27 @@ X is free or a function of the features, :math:`X = K_{bc}\, a` (17) with
 no constraint, but it affects which optimum is found, and embeds new samples.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import solve_triangular
+from scipy.linalg import blas, solve_triangular
 from scipy.spatial.distance import pdist
 
 from bsdr_models.dgplvm.back_constraint import Embedder, MappingPrior, make_mapping
-from bsdr_models.dgplvm.criteria import class_centroids
-from bsdr_models.dgplvm.likelihood import Evaluation, FeatureGram, evaluate_paper
 from bsdr_models.dgplvm.map_search import Mode, collapsed_classes, find_mode
-from bsdr_models.dgplvm.objective import Gradient, Objective
-from bsdr_models.dgplvm.priors import LogUniform
-from bsdr_models.dgplvm.problem import Problem
+from bsdr_models.dgplvm.objective import Gradient, Objective, make_criterion
+from bsdr_models.dgplvm.problem import (
+    Evaluation,
+    FeatureGram,
+    Problem,
+    class_centroids,
+    factorise,
+    normal_density,
+)
+from bsdr_models.dgplvm.settings import LogUniform
 from bsdr_models.numerics.arrays import FloatArray
-from bsdr_models.numerics.kernels import squared_distances
+from bsdr_models.numerics.kernels import rbf, rbf_gradient, squared_distances
 
 THETA = ("output variance", "inverse squared width", "bias", "inverse noise variance")
 # Lowest and highest theta for features of unit variance; initial theta there for latent
@@ -60,6 +66,25 @@ def theta_priors(gram: FeatureGram) -> tuple[LogUniform, ...]:
     units = float(np.log(gram.variance)) * _UNITS
     logs = (np.log(theta) + units for theta in (_INITIAL, _LOWEST, _HIGHEST))
     return tuple(LogUniform(start, (low, high)) for start, low, high in zip(*logs, strict=True))
+
+
+def evaluate_paper(latent: FloatArray, log_theta: FloatArray, gram: FeatureGram) -> Evaluation:
+    """Eq. (8) of the paper with its constant, under the kernel (5); the mean is zero.
+
+    ``log_theta`` (4,) are logs of output variance, inverse squared width, bias and inverse noise
+    variance, whose prior is not included.
+    """
+    signal, precision, bias, noise_precision = np.exp(log_theta)
+    lengthscale = 1.0 / math.sqrt(precision)
+    ones = np.ones(len(latent))
+    smooth = rbf(latent, None, lengthscale, signal)
+    factor, log_det = factorise(latent, smooth + bias, 1.0 / noise_precision)
+    value, _, G = normal_density(factor, log_det, gram.root, gram.n_features)
+    total, gradient = rbf_gradient(latent, smooth, lengthscale, G)
+    by_precision = 0.5 * float(np.vdot(gradient, latent))
+    by_bias = bias * float(ones @ blas.dsymv(1.0, G, ones, lower=1))
+    by_log = [total, by_precision, by_bias, -np.trace(G) / noise_precision]
+    return Evaluation(value=value, latent=gradient, log_parameters=np.array(by_log))
 
 
 def kernel_mapping(X: FloatArray, width: float | None) -> MappingPrior:
@@ -113,7 +138,7 @@ def fit_paper(
     gram = FeatureGram.of(problem.X - problem.X.mean(axis=0))
     objective = PaperObjective(
         gram=gram,
-        criterion=problem.make_criterion(),
+        criterion=make_criterion(problem.criterion, problem.y_index),
         weight=problem.priors.weight,
         n_components=problem.n_components,
         parameter_priors=theta_priors(gram),
