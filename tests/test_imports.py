@@ -81,7 +81,7 @@ print(*{name.partition(".")[0] for name in sys.modules})
 
 # Folders of the models, and the files that each has, and its paper's model.
 MODELS = {"bsdr", "bm2pca", "dgplvm"}
-PLAN = {"engines", "estimator", "model", "posterior", "priors", "problem", "spec", "trees"}
+PLAN = {"engines", "estimator", "model", "posterior", "priors", "problem", "trees"}
 PAPER_PLAN = {"fitting", "model"}
 # What the core does not import: its public names are loaded when they are used.
 ANNEXES = {"papers", "compare", "large"}

@@ -5,10 +5,10 @@ from bsdr_models.lazy import load_on_use
 _PUBLIC = {
     "SPEC": "trees",
     "DGPLVMClassifier": "estimator",
-    "LogNormal": "settings",
-    "Mapping": "settings",
-    "Optimization": "settings",
-    "Priors": "settings",
+    "LogNormal": "priors",
+    "Mapping": "priors",
+    "Optimization": "priors",
+    "Priors": "priors",
     "build_model": "model",
 }
 

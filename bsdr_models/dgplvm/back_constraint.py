@@ -20,6 +20,7 @@ import numpy as np
 from scipy.linalg import blas, cho_solve, lapack, solve_triangular
 from scipy.spatial.distance import squareform
 
+from bsdr_models.dgplvm.priors import MAP_MEAN_VARIANCE
 from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray
 from bsdr_models.numerics.kernels import squared_distances
 from bsdr_models.numerics.linalg import cholesky
@@ -142,7 +143,7 @@ def make_mapping(
     *,
     width: float,
     noise: float,
-    mean_variance: float,
+    mean_variance: float = MAP_MEAN_VARIANCE,
     squares: FloatArray | None = None,
 ) -> MappingPrior:
     """Prior on samples (N, D) of at least two, whose squared distances may be known; width is g."""

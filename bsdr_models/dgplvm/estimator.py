@@ -15,9 +15,9 @@ from bsdr_models.dgplvm.engines import fit_problem
 from bsdr_models.dgplvm.left_out import in_metric
 from bsdr_models.dgplvm.objective import choose_criterion
 from bsdr_models.dgplvm.posterior import FitResult
+from bsdr_models.dgplvm.priors import Inference, Mapping, Optimization, Priors
 from bsdr_models.dgplvm.problem import Problem
 from bsdr_models.dgplvm.sampling import declare_model
-from bsdr_models.dgplvm.settings import Inference, Mapping, Optimization, Priors
 from bsdr_models.dgplvm.trees import SPEC, make_tree, relevance
 from bsdr_models.estimators.classifier import ProbabilisticClassifier
 from bsdr_models.learned_metric.metric import Metric, MetricName
@@ -75,11 +75,13 @@ class DGPLVMClassifier(ProbabilisticClassifier):
     ----------
     classes_ : ndarray of shape (n_classes,)
         Classes in sorted order.
-    latent_ : ndarray of shape (n_samples, n_components)
-        Latent coordinates of the training samples, fitted with their labels.
+    latent_ : ndarray of shape (n_fitted, n_components)
+        Latent coordinates of the samples of the fit, with their labels: the mode, or means over
+        draws. The rows are all training samples or, if there are more than 2000, those of the
+        subsample: ``idata_["fit"]["obs"]`` has their positions, or labels of a data frame.
     components_ : ndarray of shape (n_components, n_features)
-        Mean derivative of the mapping over the training samples, in features of unit variance; not
-        of samplers.
+        Mean derivative of the mapping over the samples of the fit, in features of unit variance;
+        not of samplers.
     feature_importances_ : ndarray of shape (n_features,)
         Share of each feature in the squared derivatives of the mapping.
     relevance_ : ndarray of shape (n_components,)
@@ -106,7 +108,7 @@ class DGPLVMClassifier(ProbabilisticClassifier):
     idata_ : xarray.DataTree
         Mode or draws, latent coordinates and data, for ArviZ and :mod:`bsdr_models.plots`.
     model_ : pymc.Model
-        The well-posed model on the training samples.
+        The well-posed model on the samples of the fit, in features whitened by the metric.
 
     See Also
     --------
@@ -314,7 +316,7 @@ class DGPLVMClassifier(ProbabilisticClassifier):
 
     @property
     def model_(self) -> "pm.Model":
-        """The model on the training samples as a ``pymc.Model``.
+        """The model on the samples of the fit, whitened by the metric, as a ``pymc.Model``.
 
         Its factors are potentials. It has no observed variable, so that
         ``pm.compute_log_likelihood`` and ``pm.sample_posterior_predictive`` find nothing to draw.

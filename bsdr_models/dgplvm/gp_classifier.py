@@ -30,9 +30,9 @@ from scipy.linalg import lapack, solve_triangular
 from scipy.optimize import minimize
 from scipy.special import log_ndtr, log_softmax, logsumexp
 
+from bsdr_models.dgplvm.priors import CLASSIFIER_PRIORS
 from bsdr_models.dgplvm.probit import EP, Approximation, Sites, row_squares
 from bsdr_models.dgplvm.problem import class_centroids
-from bsdr_models.dgplvm.settings import CLASSIFIER_PRIORS
 from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.folds import evenly_spaced, stratified_subset
 from bsdr_models.numerics.kernels import rbf, squared_distances

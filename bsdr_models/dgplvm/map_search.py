@@ -17,12 +17,11 @@ from bsdr_models.dgplvm.left_out import (
     Part,
     initial_coordinates,
     make_parts,
-    make_single_parts,
     mean_settings,
 )
 from bsdr_models.dgplvm.objective import Objective, Terms, WellPosedObjective, make_criterion
+from bsdr_models.dgplvm.priors import Optimization
 from bsdr_models.dgplvm.problem import FeatureGram, Problem
-from bsdr_models.dgplvm.settings import MAP_MEAN_VARIANCE, Optimization
 from bsdr_models.inference.optimise import MapResult, run_map
 from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.folds import evenly_spaced
@@ -104,7 +103,7 @@ def fit_map(
         n_divisions=len(parts),
         share=training.share,
     )
-    make = partial(make_mapping, width=width, noise=noise, mean_variance=MAP_MEAN_VARIANCE)
+    make = partial(make_mapping, width=width, noise=noise)
     prior, latent = _mapping_and_initial(problem, make)
     objective = make_objective(problem, prior, N_MODELLED)
     if np.isinf(problem.priors.weight):
@@ -116,7 +115,7 @@ def fit_map(
     return replace(
         mode,
         parts=parts,
-        single_parts=() if training.given is None else make_single_parts(training),
+        single_parts=() if training.given is None else make_parts(training, None),
         settings={"map_width": width, "map_noise": noise},
     )
 

@@ -38,11 +38,10 @@ from bsdr_models.data.validation import check_features
 from bsdr_models.dgplvm.back_constraint import centroid_weights, make_mapping
 from bsdr_models.dgplvm.left_out import initial_coordinates
 from bsdr_models.dgplvm.objective import choose_criterion
+from bsdr_models.dgplvm.priors import KERNEL, MAP_DOF, Priors
 from bsdr_models.dgplvm.problem import FeatureGram
-from bsdr_models.dgplvm.settings import KERNEL, MAP_DOF, MAP_MEAN_VARIANCE, LogNormal, Priors
 from bsdr_models.inference import dims
 from bsdr_models.inference.declaring import (
-    OwnPriors,
     Tensor,
     normal_from,
     read_declared,
@@ -139,13 +138,7 @@ def build_model(
 
     Y = X_array - X_array.mean(axis=0)
     gram = FeatureGram.of(Y)
-    mapping = make_mapping(
-        Y,
-        centroid_weights(y_index),
-        width=width,
-        noise=map_noise,
-        mean_variance=MAP_MEAN_VARIANCE,
-    )
+    mapping = make_mapping(Y, centroid_weights(y_index), width=width, noise=map_noise)
     coords = {
         dims.OBS: list(range(len(Y))),
         dims.FEATURE: features,
@@ -160,8 +153,10 @@ def build_model(
         pm.Data("y_data", y_index, dims=dims.OBS)
 
         U = normal_from("latent_raw", 0.0, np.float64(1.0), start=start, dims=LATENT_DIMS)
-        pairs = zip(KERNEL, numbers.kernel, strict=True)
-        a, ell, b = (_log_normal(own, each, prior) for each, prior in pairs)
+        a, ell, b = (
+            own.declare(pm.LogNormal, each, mu=prior.log_median, sigma=np.float64(prior.log_sd))
+            for each, prior in zip(KERNEL, numbers.kernel, strict=True)
+        )
 
         latent = pm.Deterministic("latent", whiten(mapping.factor @ U, y_index), dims=LATENT_DIMS)
         J = pm.Deterministic("criterion", class_separation(latent, y_index, criterion))
@@ -177,11 +172,6 @@ def build_model(
         pm.Potential("scale", 2.0 * pt.log(pt.diagonal(scale)).sum())
         own.check(**FIXED)
     return model
-
-
-def _log_normal(own: OwnPriors, name: str, prior: LogNormal) -> Tensor:
-    sd = np.float64(prior.log_sd)
-    return own.declare(pm.LogNormal, name, mu=prior.log_median, sigma=sd)
 
 
 def normal_density(K: Tensor, root: Tensor, n_columns: int | None = None) -> Tensor:

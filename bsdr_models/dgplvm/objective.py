@@ -1,17 +1,12 @@
 r"""The objective of latent coordinates and log parameters, and its criterion of class separation.
 
-In that of the recommended model (docs/derivations/dgplvm.md) the n labelled samples are whitened,
+docs/derivations/dgplvm.md has that of the recommended model, of whitened latent coordinates
+:math:`X = \sqrt n\,(A - 1 \bar a^\top)\,(A_c^\top A_c)^{-1/2}`, :math:`A = L_b U`:
 
 .. math::
-    X = \sqrt n\,(A - 1 \bar a^\top)\,(A_c^\top A_c)^{-1/2}, \qquad A = L_b U, \\
     F(U, t) = \tau L(X, t) + w J(X)
         + \tfrac{(N - 1) R + \nu}{2} \log(1 + \operatorname{tr}(X^\top \Pi X) / \nu)
-        - \sum_i \log p(t_i),
-
-with :math:`\bar a` their mean, :math:`A_c` their centred rows, L the negative log likelihood
-with the means of the features integrated out (of many samples that of some, times their share), J
-the criterion, the third term the prior of the mapping with its scale integrated out, and t log
-kernel parameters.
+        - \sum_i \log p(t_i).
 
 With scatter matrices of the n labelled samples within classes, between their means, and in total,
 :math:`S_t = S_b + S_w`, the criteria J are
@@ -34,8 +29,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from bsdr_models.dgplvm.back_constraint import MappingPrior
+from bsdr_models.dgplvm.priors import MAP_DOF, LogNormal, ParameterPrior
 from bsdr_models.dgplvm.problem import Evaluation, FeatureGram, evaluate
-from bsdr_models.dgplvm.settings import MAP_DOF, LogNormal, ParameterPrior
 from bsdr_models.numerics.arrays import FloatArray, IntArray
 
 # A matrix is singular if an eigenvalue is below this share of the largest.

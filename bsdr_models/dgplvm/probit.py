@@ -202,14 +202,10 @@ def _ep_evidence(
 def kernel_gradient(
     mean: FloatArray, covariance: FloatArray, sites: Sites, drift: FloatArray | float = 0.0
 ) -> FloatArray:
-    r"""Derivative of the log evidence in K, from the mean (N,) and covariance (N, N) of f.
+    """Derivative of the log evidence in K, from the mean (N,) and covariance (N, N) of f.
 
-    .. math::
-        G = \tfrac12 (b b^\top - S + S \operatorname{cov}[f] S)
-            + \tfrac12 (u b^\top + b u^\top)
-
-    with b = nu - S E[f], so that E[f] = K b, and the drift u, the gradient of the log evidence
-    through the mode in the prior values, for Laplace's method.
+    With b = nu - S E[f] it is half of bb' - S + S cov[f] S + ub' + bu', the drift u being the
+    gradient of the log evidence through the mode in the prior values, for Laplace's method.
     """
     S = sites.precision
     b = sites.location - S * mean

@@ -19,7 +19,7 @@ import numpy as np
 from scipy.linalg import blas, lapack
 
 from bsdr_models.data.training import Training
-from bsdr_models.dgplvm.settings import Mapping, Optimization, Priors
+from bsdr_models.dgplvm.priors import Mapping, Optimization, Priors
 from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.design import SpectralDesign, standardise
 from bsdr_models.numerics.factors import LOG_2PI

@@ -17,8 +17,8 @@ from scipy.linalg import block_diag
 from bsdr_models.alignment import rotations
 from bsdr_models.dgplvm.map_search import Mode, make_objective
 from bsdr_models.dgplvm.objective import WellPosedObjective
+from bsdr_models.dgplvm.priors import KERNEL
 from bsdr_models.dgplvm.problem import Problem
-from bsdr_models.dgplvm.settings import KERNEL
 from bsdr_models.dgplvm.trees import SPEC
 from bsdr_models.inference.sampling import Sampled, Schedule
 from bsdr_models.numerics.arrays import FloatArray, IntArray
@@ -35,12 +35,6 @@ ADVI_STEPS = 5_000
 ADVI_STARTS = (1e-6, 1.0)
 # Step of finite differences of the gradient, for variables of order one.
 STEP = 1e-5
-
-
-def check_declared(problem: Problem) -> None:
-    """Raise a ValueError if the density of a problem is improper."""
-    if not np.isfinite(problem.priors.weight):
-        raise ValueError("the PyMC model needs a finite weight, got infinity")
 
 
 def sample(
@@ -76,7 +70,6 @@ def declare_model(problem: Problem, settings: Mapping[str, float]) -> "pm.Model"
     """The PyMC model on the training samples, with the settings of the mapping of a fit."""
     from bsdr_models.dgplvm.model import build_model
 
-    check_declared(problem)
     return build_model(
         problem.X,
         problem.y_index,

@@ -14,7 +14,7 @@ from bsdr_models.bsdr.spec import SPEC as BSDR
 from bsdr_models.data.targets import Targets
 from bsdr_models.data.validation import fit_scaler, units_of_samples
 from bsdr_models.dgplvm.posterior import FitResult
-from bsdr_models.dgplvm.settings import CriterionName, Optimization
+from bsdr_models.dgplvm.priors import CriterionName, Optimization
 from bsdr_models.dgplvm.trees import SPEC as DGPLVM
 from bsdr_models.estimators.classifier import ProbabilisticClassifier
 from bsdr_models.inference.dims import CHAIN, DRAW, FEATURE

@@ -11,8 +11,8 @@ from sklearn.datasets import load_wine
 from bsdr_models.data.training import Training
 from bsdr_models.dgplvm import sampling
 from bsdr_models.dgplvm.map_search import fit_map, make_objective
+from bsdr_models.dgplvm.priors import Priors
 from bsdr_models.dgplvm.problem import Problem
-from bsdr_models.dgplvm.settings import Priors
 from bsdr_models.inference.sampling import Schedule
 
 pytestmark = pytest.mark.slow

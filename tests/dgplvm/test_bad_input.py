@@ -213,10 +213,16 @@ def test_an_interrupt_keeps_the_current_iterate(iris, assert_finite, monkeypatch
 
 @pytest.mark.parametrize("n_samples", [44, 45])
 def test_sample_sizes_around_the_largest_number(iris, assert_finite, monkeypatch, n_samples):
-    """Above it the fit takes a subsample; few samples have a density."""
+    """Above it the fit takes a subsample, whose positions the tree has; few have a density."""
     monkeypatch.setattr(DGPLVMClassifier, "_most_samples", 44)
     monkeypatch.setattr(map_search, "N_MODELLED", 20)
     X, y = iris
     model = fit(make(), X[:n_samples], y[:n_samples], EXPLAINED)
     assert_finite(model, X)
     assert model.score(X, y) > 0.9
+    kept = model.idata_["fit"]["obs"].values
+    assert model.latent_.shape == (len(kept), 2)
+    # Rows of the tree are those of the samples: left-out coordinates lie near the mapped ones.
+    of_samples = model.transform(X[kept])
+    near = np.corrcoef(model.idata_["fit/latent_mean"].values.ravel(), of_samples.ravel())[0, 1]
+    assert near > 0.9

@@ -17,8 +17,8 @@ from bsdr_models.dgplvm.gp_classifier import (
     one_against_rest,
     probit_log_odds,
 )
+from bsdr_models.dgplvm.priors import CLASSIFIER_PRIORS
 from bsdr_models.dgplvm.probit import EP
-from bsdr_models.dgplvm.settings import CLASSIFIER_PRIORS
 from bsdr_models.numerics.folds import stratified_subset
 from bsdr_models.papers.dgplvm.laplace import LAPLACE
 

@@ -14,8 +14,8 @@ from bsdr_models.dgplvm.back_constraint import make_mapping as mapping_of
 from bsdr_models.dgplvm.engines import disagreement, fit_mode
 from bsdr_models.dgplvm.left_out import initial_coordinates, whitened_indicators
 from bsdr_models.dgplvm.map_search import collapse, fit_map
+from bsdr_models.dgplvm.priors import LogNormal, Optimization
 from bsdr_models.dgplvm.problem import Problem
-from bsdr_models.dgplvm.settings import LogNormal, Optimization
 from bsdr_models.numerics.kernels import squared_distances
 
 OMEGA = 0.3

@@ -18,8 +18,7 @@ from sklearn.preprocessing import StandardScaler
 from bsdr_models.dgplvm import engines, objective, sampling
 from bsdr_models.dgplvm.map_search import fit_map, make_objective
 from bsdr_models.dgplvm.model import build_model, class_separation
-from bsdr_models.dgplvm.problem import Problem
-from bsdr_models.dgplvm.settings import (
+from bsdr_models.dgplvm.priors import (
     MAP_DOF,
     MAP_MEAN_VARIANCE,
     LogNormal,
@@ -27,6 +26,7 @@ from bsdr_models.dgplvm.settings import (
     Optimization,
     Priors,
 )
+from bsdr_models.dgplvm.problem import Problem
 from bsdr_models.inference.sampling import Schedule
 from bsdr_models.papers import PaperDGPLVMClassifier
 from bsdr_models.papers.dgplvm.map import fit_paper, kernel_mapping

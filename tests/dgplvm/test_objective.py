@@ -8,8 +8,8 @@ from scipy.stats import multivariate_normal, multivariate_t, norm
 
 from bsdr_models.dgplvm.back_constraint import centroid_weights, make_mapping
 from bsdr_models.dgplvm.objective import WellPosedObjective, make_criterion, whiten
+from bsdr_models.dgplvm.priors import MAP_DOF, Priors
 from bsdr_models.dgplvm.problem import FeatureGram
-from bsdr_models.dgplvm.settings import MAP_DOF, Priors
 
 LOG_KERNEL = np.array([-1.0, 0.02, -0.4])
 

@@ -10,8 +10,8 @@ from scipy.spatial.distance import cdist, pdist
 from sklearn.datasets import load_wine
 
 from bsdr_models.dgplvm.objective import make_criterion
+from bsdr_models.dgplvm.priors import Optimization, Priors
 from bsdr_models.dgplvm.problem import FeatureGram, Problem
-from bsdr_models.dgplvm.settings import Optimization, Priors
 from bsdr_models.papers.dgplvm.map import (
     PaperEmbedder,
     PaperObjective,

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from bsdr_models.dgplvm import objective
-from bsdr_models.dgplvm.settings import BOX, LogNormal
+from bsdr_models.dgplvm.priors import BOX, LogNormal
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.papers import estimator as paper
 

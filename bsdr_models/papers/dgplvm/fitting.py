@@ -8,14 +8,14 @@ import xarray as xr
 
 from bsdr_models.data.training import Training
 from bsdr_models.dgplvm.back_constraint import certain
-from bsdr_models.dgplvm.engines import calibrate, disagreement, make_result
+from bsdr_models.dgplvm.engines import calibrate, make_result
 from bsdr_models.dgplvm.gp_classifier import fit_gp_classifier
 from bsdr_models.dgplvm.map_search import Mode
 from bsdr_models.dgplvm.objective import choose_criterion
 from bsdr_models.dgplvm.posterior import Draw, FitResult, Posterior
+from bsdr_models.dgplvm.priors import CriterionName, Optimization, Priors
 from bsdr_models.dgplvm.probit import EP
 from bsdr_models.dgplvm.problem import Problem, class_centroids
-from bsdr_models.dgplvm.settings import CriterionName, Optimization, Priors
 from bsdr_models.dgplvm.trees import make_tree, relevance
 from bsdr_models.estimators.calibration import Calibration
 from bsdr_models.inference import dims
@@ -174,7 +174,7 @@ def predict(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
         signal=tree.attrs["signal"],
         log_frequency=np.log(tree["fit/class_frequency"].to_numpy()),
     )
-    draw = Draw(embedder=embedder, functions=functions)
+    draw = Draw(embedder=embedder, functions=(functions,))
     posterior = Posterior(draws=(draw,), calibration=calibration)
     return np.exp(posterior.log_probabilities(read_new(tree, X)))
 
@@ -270,10 +270,9 @@ def classify(
         "theta": theta,
         "latent_raw": raw,
     }
-    assert problem.training is not None
-    draw = Draw(embedder=PaperEmbedder.of(mode.objective.mapping, raw), functions=functions)
+    draw = Draw(embedder=PaperEmbedder.of(mode.objective.mapping, raw), functions=(functions,))
     # The temperature is that of each sample left out of the classifier, but not of the embedding.
-    posterior, _ = calibrate([draw], [log_odds], problem.training.divisions[:1], problem)
+    posterior, _ = calibrate([draw], [log_odds[:, None]], problem)
     return make_result(
         mode,
         posterior,
@@ -281,7 +280,7 @@ def classify(
         latent=mode.latent,
         left_out=certain(mode.latent),
         variables=variables,
-        messages=(collapse(mode, problem), disagreement(mode.search)),
+        messages=[collapse(mode, problem)],
     )
 
 

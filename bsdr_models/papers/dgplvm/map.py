@@ -32,6 +32,7 @@ from scipy.spatial.distance import pdist
 from bsdr_models.dgplvm.back_constraint import Embedder, MappingPrior, make_mapping
 from bsdr_models.dgplvm.map_search import Mode, collapsed_classes, find_mode
 from bsdr_models.dgplvm.objective import Gradient, Objective, make_criterion
+from bsdr_models.dgplvm.priors import LogUniform
 from bsdr_models.dgplvm.problem import (
     Evaluation,
     FeatureGram,
@@ -40,7 +41,6 @@ from bsdr_models.dgplvm.problem import (
     factorise,
     normal_density,
 )
-from bsdr_models.dgplvm.settings import LogUniform
 from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.kernels import rbf, rbf_gradient, squared_distances
 

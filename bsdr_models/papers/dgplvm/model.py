@@ -27,8 +27,8 @@ from pytensor.tensor import linalg
 from bsdr_models.data.validation import check_features
 from bsdr_models.dgplvm import model as shared
 from bsdr_models.dgplvm.objective import choose_criterion
+from bsdr_models.dgplvm.priors import CriterionName
 from bsdr_models.dgplvm.problem import FeatureGram, Problem
-from bsdr_models.dgplvm.settings import CriterionName
 from bsdr_models.inference.declaring import (
     OwnPriors,
     Tensor,
