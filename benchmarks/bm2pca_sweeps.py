@@ -7,9 +7,9 @@ import numpy as np
 from benchmarks.page import table as as_markdown
 from benchmarks.sweeps import products
 from benchmarks.timing import Work, medians
+from bsdr_models.bm2pca import mean_field
+from bsdr_models.bm2pca.mean_field import FactorState, ViewData
 from bsdr_models.bm2pca.priors import PAPER
-from bsdr_models.papers.bm2pca import mean_field
-from bsdr_models.papers.bm2pca.mean_field import Data, State
 
 COST, N_WARM = 10.0, 3
 
@@ -55,14 +55,14 @@ def rows(case: Case) -> np.ndarray:
     return X
 
 
-def problem(case: Case) -> Data:
+def problem(case: Case) -> ViewData:
     """Signs of random linear functions."""
     X, rng = rows(case), np.random.default_rng(1)
     scores = np.nan_to_num(X) @ rng.standard_normal((case.d, case.outcomes))
     return mean_field.make_data([X], np.where(scores > 0.0, 1.0, -1.0), COST)
 
 
-def started(data: Data, n_components: int) -> State:
+def started(data: ViewData, n_components: int) -> FactorState:
     """A state a few sweeps into a fit."""
     rng = np.random.default_rng(0)
     state = mean_field.init(data, PAPER, n_components=n_components, rng=rng)
@@ -95,7 +95,7 @@ def measure(case: Case) -> list[str]:
     ]
 
 
-def check(state: State, data: Data, bounds: np.ndarray) -> None:
+def check(state: FactorState, data: ViewData, bounds: np.ndarray) -> None:
     """The timed sweeps never lowered the bound, and latent coordinates solve their equations."""
     assert np.all(np.diff(bounds) >= -1e-9 * np.abs(bounds[1:])), "the bound fell"
     latent = mean_field.update_latent(state, data)

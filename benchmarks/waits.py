@@ -11,11 +11,11 @@ from sklearn.datasets import load_digits, load_wine
 
 from benchmarks.page import table as as_markdown
 from benchmarks.timing import Work, medians
-from bsdr_models import Priors
 from bsdr_models.bm2pca.estimator import BM2PCAClassifier
 from bsdr_models.bsdr.estimator import BSDRClassifier
 from bsdr_models.dgplvm.estimator import DGPLVMClassifier
 from bsdr_models.papers import PaperBSDRClassifier
+from bsdr_models.papers.bsdr import Priors
 
 N_NEW = 1000
 MODELS: dict[str, Callable[[], Any]] = {

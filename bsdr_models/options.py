@@ -140,7 +140,7 @@ class Sampling(Options):
 
     See Also
     --------
-    BSDROptimization, DGPLVMOptimization : settings of optimisers.
+    DGPLVMOptimization, bsdr_models.papers.bsdr.Optimization : settings of optimisers.
 
     Examples
     --------

@@ -171,8 +171,7 @@ def _fit(model: "Estimator") -> dict[str, str]:
         error = model.log_evidence_error_
         known = f" ± {error:.1f}" if error > 0.0 else ""
         rows["log evidence"] = f"{model.log_evidence_:.1f}{known} nats"
-    early = getattr(model, "n_sweeps_", None) is not None
-    rows["converged"] = "yes" if model.converged_ else "no, ended early" if early else "no"
+    rows["converged"] = "yes" if model.converged_ else "no"
     return rows
 
 
@@ -219,7 +218,7 @@ def _remarks(model: "Estimator") -> list[str]:
         remarks.append(NARROW[method])
     if model.interrupted_:
         return [INTERRUPTED, *remarks]
-    if model.converged_ or getattr(model, "n_sweeps_", None) is not None:
+    if model.converged_:
         return remarks
     if method in ("hmc", "gibbs", "nuts"):
         r_hat = attrs.get("r_hat", np.nan)

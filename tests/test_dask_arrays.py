@@ -206,7 +206,7 @@ def test_predictions_come_chunk_by_chunk(fitted):
 
 OTHERS = {
     "BM2PCA": BM2PCAClassifier(loss=HingeLoss(C=10.0, calibrate=False)),
-    "BM2PCA of the paper": PaperBM2PCAClassifier(2, n_sweeps=5),
+    "BM2PCA of the paper": PaperBM2PCAClassifier(2),
     "D-GPLVM": DGPLVMClassifier(2, random_state=0),
 }
 

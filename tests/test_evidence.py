@@ -9,8 +9,8 @@ from scipy.stats import ks_2samp
 from benchmarks import page
 from benchmarks.evidence import agreement, coverage, null, sbc
 from benchmarks.evidence.simulate import simulate, simulate_hierarchical, varying_together
-from bsdr_models.bsdr.priors import SAMPLING
 from bsdr_models.bsdr.problem import Problem, label_log_likelihood
+from bsdr_models.papers.bsdr.priors import SAMPLING
 
 
 @pytest.fixture(autouse=True)

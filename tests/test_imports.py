@@ -60,8 +60,8 @@ def test_a_mean_field_fit_needs_neither_pymc_nor_scikit_learn():
 import sys
 import numpy as np
 from bsdr_models.papers.bsdr import mean_field
-from bsdr_models.bsdr.priors import Priors
-from bsdr_models.papers.coordinate_ascent import run_coordinate_ascent
+from bsdr_models.papers.bsdr.priors import Priors
+from bsdr_models.inference.coordinate_ascent import run_coordinate_ascent
 
 rng = np.random.default_rng(0)
 y = np.arange(30) % 3
@@ -81,8 +81,8 @@ print(*{name.partition(".")[0] for name in sys.modules})
 
 # Folders of the models, and the files that each has, and its paper's model.
 MODELS = {"bsdr", "bm2pca", "dgplvm"}
-PLAN = {"engines", "estimator", "model", "posterior", "priors", "problem", "spec", "trees"}
-PAPER_PLAN = {"engines", "estimator", "model"}
+PLAN = {"engines", "estimator", "model", "posterior", "priors", "problem", "trees"}
+PAPER_PLAN = {"fitting", "model"}
 # What the core does not import: its public names are loaded when they are used.
 ANNEXES = {"papers", "compare", "large"}
 # Modules of the root: what a user imports.

@@ -5,9 +5,8 @@ import pytest
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 
-from bsdr_models import BM2PCAClassifier, BSDROptimization, HingeLoss, feature_stability
+from bsdr_models import BM2PCAClassifier, BSDRRegressor, HingeLoss, feature_stability
 from bsdr_models.compare import stability
-from bsdr_models.papers import PaperBSDRRegressor
 
 LOSS = HingeLoss(C=1.0, calibrate=1.0)
 
@@ -80,9 +79,7 @@ def test_what_is_counted(fit):
 
 def test_real_outputs(classes):
     X, _ = classes
-    model = PaperBSDRRegressor(
-        2, optimization=BSDROptimization(max_iter=30, tol=1e9), random_state=0
-    ).fit(X[:, 2:], X[:, 3:5])
+    model = BSDRRegressor(random_state=0).fit(X[:, 2:], X[:, 3:5])
     found = feature_stability(model, n_selected=2, random_state=0)
     assert set(found["selected"].values.ravel()) == {"x1", "x2"}
 

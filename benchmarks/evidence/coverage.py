@@ -26,9 +26,10 @@ from benchmarks.evidence.simulate import (
 )
 from benchmarks.page import table
 from bsdr_models import BSDRClassifier, Sampling
-from bsdr_models.bsdr.priors import SAMPLING, HierarchicalPriors
+from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.papers import PaperBSDRClassifier
+from bsdr_models.papers.bsdr.priors import SAMPLING
 
 N, D, R, K = 60, 10, 2, 3
 SEED, N_SETS, PROB = 30, 40, 0.9

@@ -30,17 +30,17 @@ from bsdr_models.bsdr import hmc
 from bsdr_models.bsdr.conjugate import fit_conjugate
 from bsdr_models.bsdr.feature_map import learn_map
 from bsdr_models.bsdr.posterior import Parameters
-from bsdr_models.bsdr.priors import SAMPLING, HierarchicalPriors
+from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import Problem, label_log_likelihood, regression_log_likelihood
 from bsdr_models.inference.sampling import Schedule, run_gibbs
 from bsdr_models.learned_metric.metric import Metric
 from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray, Target
 from bsdr_models.numerics.design import DenseDesign
 from bsdr_models.papers.bsdr import gibbs
-from bsdr_models.papers.bsdr.engines import fit_mean_field
+from bsdr_models.papers.bsdr.draws import BSDRDraws
+from bsdr_models.papers.bsdr.fitting import draw_deviations, run_mean_field
 from bsdr_models.papers.bsdr.mean_field import Data
-from bsdr_models.papers.bsdr.posterior import DrawPosterior
-from bsdr_models.papers.bsdr.trees import draw_deviations
+from bsdr_models.papers.bsdr.priors import SAMPLING
 
 PRIORS, K = HierarchicalPriors(), 3
 # With it the standard deviation of class scores is a fifth of that of their noise, on average.
@@ -226,7 +226,7 @@ def by_mean_field(truths: Truths, plan: Plan, rng: np.random.Generator) -> dict[
     sets = []
     for y in truths.y:
         data = Data(design=DenseDesign(truths.X), y=y, n_labels=K)
-        state = fit_mean_field(
+        state = run_mean_field(
             data, SAMPLING, n_components=R_PAPER, rng=rng, n_restarts=2
         ).posterior
         precision, shape = state.projection_precision.mean, (plan.n_draws, R_PAPER)
@@ -247,9 +247,7 @@ def quantities(
         draws[name] - draws[name].mean(axis=-1, keepdims=True) for name in ("weights", "bias")
     )
     coef = draws["projection"] @ weights  # (S, D, K)
-    posterior = DrawPosterior.of(
-        **draws, noise_precision=None, latent_scale=SAMPLING.latent_scale, target="multiclass"
-    )
+    posterior = BSDRDraws(**draws, latent_scale=SAMPLING.latent_scale, target="multiclass")
     value = posterior.log_likelihood(X, y).sum(axis=1)
     return identified(coef, bias, new @ coef + bias) | {"log likelihood": value}
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bsdr_models.bsdr.priors import HierarchicalPriors, Priors
+from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.numerics.arrays import FloatArray, IntArray, Target
+from bsdr_models.papers.bsdr.priors import Priors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
@@ -13,10 +14,10 @@ from benchmarks.protocols import Training
 from bsdr_models import StackedClassifier
 from bsdr_models.bm2pca.estimator import BM2PCAClassifier
 from bsdr_models.bsdr.estimator import BSDRClassifier
-from bsdr_models.bsdr.priors import SPARSE
 from bsdr_models.dgplvm.estimator import DGPLVMClassifier
 from bsdr_models.numerics.row_space import as_dense
 from bsdr_models.papers import PaperBM2PCAClassifier, PaperBSDRClassifier, PaperDGPLVMClassifier
+from bsdr_models.papers.bsdr.priors import SPARSE
 
 COLUMNWISE: dict[str, Any] = {"priors__projection_prior": "columnwise"}
 ARD = {**COLUMNWISE, "priors__latent_scale": 0.1, "priors": SPARSE}
@@ -40,8 +41,8 @@ ARGUMENTS: dict[Any, dict[str, dict[str, Any]]] = {
         "ARD, 160 iterations": {**ARD, "optimization__max_iter": 160},
     },
     BM2PCAClassifier: {"BM2PCA": {}, "BM2PCA, one-vs-rest": ONE_VS_REST},
-    PaperBM2PCAClassifier: {"paper, one-vs-rest": ONE_VS_REST, "paper, shared": {}}
-    | {f"paper, one-vs-rest, C = {c:g}": {**ONE_VS_REST, "loss__C": c} for c in COSTS},
+    PaperBM2PCAClassifier: {"paper, one-vs-rest": {}, "paper, shared": {}}
+    | {f"paper, one-vs-rest, C = {c:g}": {"C": c} for c in COSTS},
     DGPLVMClassifier: {
         "D-GPLVM": {},
         "D-GPLVM, weight 0.03": {"priors__weight": 0.03},
@@ -62,8 +63,17 @@ def fit(training: Training, n_components: int, seed: int, *, method: str) -> Any
     model = kind(random_state=seed).set_params(**arguments)
     if isinstance(model, PaperBM2PCAClassifier):
         model.set_params(standardize=not training.prepared)
-        return _of_dense(model).fit(training.X, training.y)
+        own = _OneVsRest(model) if method.startswith("paper, one-vs-rest") else model
+        return _of_dense(own).fit(training.X, training.y)
     return model.fit(training.X, training.y, **_groups(training))
+
+
+class _OneVsRest(OneVsRestClassifier):
+    """One subspace for each class, side by side."""
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Latent coordinates of all classes."""
+        return np.column_stack([model.transform(X) for model in self.estimators_])
 
 
 def _of_dense(model: Any) -> Any:
@@ -80,8 +90,10 @@ def record(model: Any) -> dict[str, Any]:
     """Remarks of a fit."""
     if isinstance(model, Pipeline):
         return record(model[-1])
+    if isinstance(model, _OneVsRest):
+        return {"n_iter_": float(sum(own.n_iter_ for own in model.estimators_))}
     if isinstance(model, BM2PCAClassifier | PaperBM2PCAClassifier):
-        names = ("C_", "n_sweeps_", "temperature_", "n_iter_")
+        names = ("C_", "temperature_", "n_iter_")
         return {name: float(getattr(model, name)) for name in names if hasattr(model, name)}
     found: dict[str, Any] = {"converged": bool(model.converged_), "n_iter": int(model.n_iter_)}
     if isinstance(model, DGPLVMClassifier | PaperDGPLVMClassifier):
@@ -125,12 +137,12 @@ def stack(training: Training, n_components: int, seed: int) -> Fitted:
 
 def _modules(paper: str) -> tuple[str, ...]:
     """Only names of arguments are here, and arguments are in the key of a result."""
-    return f"bsdr_models.{paper}.estimator", f"bsdr_models.papers.{paper}.estimator"
+    return f"bsdr_models.{paper}.estimator", "bsdr_models.papers.estimator"
 
 
 METHODS: dict[str, Method] = {}
 for _kind, _table in ARGUMENTS.items():
-    _paper = _kind.__module__.split(".")[1]
+    _paper = _kind._spec.name
     for _name, _arguments in _table.items():
         METHODS[_name] = Method(
             fit=partial(own, method=_name),

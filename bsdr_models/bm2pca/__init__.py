@@ -4,11 +4,11 @@ from bsdr_models.lazy import load_on_use
 
 _PUBLIC = {
     "BM2PCAClassifier": "estimator",
+    "BM2PCARegressor": "regressor",
     "SPEC": "spec",
     "EpsilonInsensitiveLoss": "settings",
     "HingeLoss": "settings",
     "PAPER": "priors",
-    "SAMPLING": "priors",
     "Priors": "priors",
     "build_model": "model",
 }

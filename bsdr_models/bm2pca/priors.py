@@ -56,14 +56,3 @@ class Priors(Options):
 
 PAPER = Priors()
 """The paper's nearly flat priors."""
-
-SAMPLING = Priors(
-    loading_shape=2.0,
-    loading_rate=2.0,
-    noise_shape=2.0,
-    noise_rate=1.0,
-    weight_shape=2.0,
-    weight_rate=2.0,
-    offset_precision=1.0,
-)
-"""Default of the samplers, for features of unit variance: finite prior moments."""

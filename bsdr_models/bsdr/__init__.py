@@ -8,10 +8,6 @@ _PUBLIC = {
     "SPEC": "spec",
     "HierarchicalPriors": "priors",
     "Kernel": "kernels",
-    "PAPER": "priors",
-    "SAMPLING": "priors",
-    "SPARSE": "priors",
-    "Priors": "priors",
     "build_model": "model",
 }
 

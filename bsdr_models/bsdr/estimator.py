@@ -454,7 +454,7 @@ class BSDRRegressor(GaussianRegressor, FullRankEstimator):
     See Also
     --------
     BM2PCARegressor : models the features too, and takes missing values.
-    bsdr_models.papers.PaperBSDRRegressor : the reduced-rank regression of the paper.
+    bsdr_models.papers.bsdr.fit : the reduced-rank regression of the paper.
     bsdr_models.bsdr.build_model : the model in PyMC.
 
     Examples

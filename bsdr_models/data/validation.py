@@ -14,7 +14,6 @@ from typing import Any, TypeGuard
 import numpy as np
 import pandas as pd
 import xarray as xr
-from numpy.typing import ArrayLike
 from pandas.api.types import is_scalar
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, is_regressor
@@ -195,13 +194,6 @@ def feature_names(estimator: BaseEstimator) -> np.ndarray:
     """Names of the training features, or else x0, x1, ..."""
     names = getattr(estimator, "feature_names_in_", None)
     return np.array([f"x{i}" for i in range(estimator.n_features_in_)]) if names is None else names
-
-
-def check_latent(Z: ArrayLike, n_components: int) -> FloatArray:
-    """Latent coordinates as a finite array (N, R), else ValueError."""
-    if np.shape(Z)[1:] != (n_components,):
-        raise ValueError(f"Z must have shape (n_samples, {n_components}), got {np.shape(Z)}")
-    return check_array(Z, dtype=np.float64, input_name="Z")
 
 
 def check_features(

@@ -3,11 +3,11 @@
 from bsdr_models.lazy import load_on_use
 
 _PUBLIC = {
-    "SPEC": "spec",
+    "SPEC": "trees",
     "DGPLVMClassifier": "estimator",
     "LogNormal": "priors",
-    "Mapping": "settings",
-    "Optimization": "settings",
+    "Mapping": "priors",
+    "Optimization": "priors",
     "Priors": "priors",
     "build_model": "model",
 }

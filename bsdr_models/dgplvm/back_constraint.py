@@ -20,6 +20,7 @@ import numpy as np
 from scipy.linalg import blas, cho_solve, lapack, solve_triangular
 from scipy.spatial.distance import squareform
 
+from bsdr_models.dgplvm.priors import MAP_MEAN_VARIANCE
 from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray
 from bsdr_models.numerics.kernels import squared_distances
 from bsdr_models.numerics.linalg import cholesky
@@ -29,13 +30,8 @@ from bsdr_models.numerics.relevance import LatentCoordinates
 CHUNK_NUMBERS = 2**15
 
 
-def median_distance(X: FloatArray) -> float:
-    """Median squared distance between samples (N, D), or their mean if the median is 0, or 1."""
-    return _typical(squared_distances(X))
-
-
-def _typical(squares: FloatArray) -> float:
-    """The same of squared distances (N, N)."""
+def typical_distance(squares: FloatArray) -> float:
+    """Median of squared distances (N, N) between samples, or their mean if it is 0, or 1."""
     distances = squareform(squares, checks=False)
     median = float(np.median(distances))
     return median if median > 0.0 else float(distances.mean()) or 1.0
@@ -147,13 +143,13 @@ def make_mapping(
     *,
     width: float,
     noise: float,
-    mean_variance: float,
+    mean_variance: float = MAP_MEAN_VARIANCE,
     squares: FloatArray | None = None,
 ) -> MappingPrior:
     """Prior on samples (N, D) of at least two, whose squared distances may be known; width is g."""
     if squares is None:
         squares = squared_distances(X)
-    decay = width / (2.0 * _typical(squares))
+    decay = width / (2.0 * typical_distance(squares))
     cov = np.exp(-decay * squares)
     cov += mean_variance
     cov[np.diag_indices_from(cov)] += noise
@@ -168,19 +164,24 @@ def make_mapping(
 
 
 class Embedder(ABC):
-    """Embeds samples (M, D) of the features."""
+    """Embeds samples (M, D) of the features; by default without uncertainty."""
 
     @abstractmethod
-    def embed(self, X: FloatArray) -> LatentCoordinates:
-        """Means and covariances of the latent coordinates."""
-
     def latent(self, X: FloatArray) -> FloatArray:
         """Means of the latent coordinates, (M, R)."""
-        return self.embed(X).mean
+
+    def embed(self, X: FloatArray) -> LatentCoordinates:
+        """Means and covariances of the latent coordinates."""
+        return certain(self.latent(X))
 
     def to_classify(self, X: FloatArray) -> tuple[FloatArray, FloatArray | float]:
-        """Means, (M, R), and variances relative to the typical one; by default all are alike."""
+        """Means, (M, R), and variances relative to the typical one."""
         return self.latent(X), 1.0
+
+
+def certain(latent: FloatArray) -> LatentCoordinates:
+    """Latent coordinates (N, R) with covariances of zero."""
+    return LatentCoordinates(mean=latent, cov=np.zeros((*latent.shape, latent.shape[1])))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Engines of the recommended model: its mode, and draws by NUTS and ADVI through PyMC."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -8,23 +8,19 @@ from typing import Any
 import numpy as np
 
 from bsdr_models.dgplvm.back_constraint import MappingEmbedder, make_mapping
-from bsdr_models.dgplvm.decoder import Decoder
 from bsdr_models.dgplvm.gp_classifier import Kernel, damp_log_odds, fit_gp_classifier, link
 from bsdr_models.dgplvm.left_out import LeftOut, enforce_centroid_order
-from bsdr_models.dgplvm.likelihood import FeatureGram
 from bsdr_models.dgplvm.map_search import Mode, collapse, fit_map
 from bsdr_models.dgplvm.objective import WellPosedObjective
-from bsdr_models.dgplvm.posterior import Draw, Posterior, mixture
-from bsdr_models.dgplvm.priors import KERNEL, MAP_MEAN_VARIANCE
+from bsdr_models.dgplvm.posterior import Draw, FitResult, Posterior, mixture
+from bsdr_models.dgplvm.priors import KERNEL, Inference
 from bsdr_models.dgplvm.problem import Problem
-from bsdr_models.dgplvm.sampling import check_declared, sample, stack_chains
-from bsdr_models.dgplvm.settings import Inference
+from bsdr_models.dgplvm.sampling import sample, stack_chains
 from bsdr_models.estimators.calibration import TemperaturePrior, judge
 from bsdr_models.inference.optimise import MapResult, advise
-from bsdr_models.inference.result import Result
 from bsdr_models.inference.sampling import Schedule
 from bsdr_models.metrics import HeldOutScore
-from bsdr_models.numerics.arrays import FloatArray, IntArray
+from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.numerics.relevance import LatentCoordinates
 
@@ -35,24 +31,6 @@ NOT_CLASSIFIED = (
     "the Gaussian process classifier has not converged, and class probabilities may be wrong: "
     "judge them by held-out samples, and look for wrong labels"
 )
-# Maximum number of training samples in a decoder, whose cost is cubic in their number.
-DECODER_SAMPLES = 400
-
-
-@dataclass(frozen=True, kw_only=True)
-class FitResult(Result[Posterior]):
-    """Result of a fit by any engine, with latent coordinates (N, R) of the training samples.
-
-    ``left_out`` are the leave-one-out latent coordinates, which plots show. ``variables`` are at
-    the mode, or means over draws; ``terms``, ``trace`` and ``restarts`` are those of the search of
-    the mode, and ``settings`` those of the mapping.
-    """
-
-    latent: FloatArray
-    left_out: LatentCoordinates
-    variables: Mapping[str, float | FloatArray]
-    decoder: Decoder
-    settings: Mapping[str, float]
 
 
 def make_result(
@@ -63,7 +41,7 @@ def make_result(
     messages: Sequence[str | None] = (),
     **fields: Any,
 ) -> FitResult:
-    """Result with the trace, terms and convergence of the search of the mode, and other fields."""
+    """Result with the trace, terms, warnings and convergence of the search of the mode."""
     search = mode.search
     advice = ""
     if not posterior.classified:
@@ -77,7 +55,7 @@ def make_result(
         "settings": mode.settings,
         "converged": search.converged and posterior.classified,
         "interrupted": search.interrupted,
-        "messages": tuple(message for message in messages if message is not None),
+        "messages": tuple(each for each in (*messages, disagreement(search)) if each is not None),
         "advice": advice,
     }
     return FitResult(posterior=posterior, **of_search | fields)
@@ -95,45 +73,35 @@ def fit_problem(
 def fit_mode(problem: Problem, rng: np.random.Generator, *, progressbar: bool = False) -> FitResult:
     """Fit the posterior mode."""
     mode = fit_map(problem, rng, progressbar=progressbar)
-    log_kernel = mode.log_parameters[:3]
-    objective = mode.objective
-    decoder = make_decoder(mode.latent, problem.features, log_kernel, objective.gram)
     found = fit_classifiers(mode, mode.latent, problem)
-    messages: list[str | None] = []
+    posterior, held_out = calibrate([found.draw], found.log_odds, problem)
     # Classes of a single sample have no scatter, whatever the weight.
-    if np.isfinite(problem.priors.weight) and len(problem.known) > problem.n_labels:
-        messages.append(collapse(mode))
-    messages.append(disagreement(mode.search))
-    variables: dict[str, float | FloatArray] = dict(
-        zip(KERNEL, np.exp(log_kernel).tolist(), strict=True)
-    )
-    if problem.dynamics is None:
-        variables["latent_raw"] = objective.mapping.raw(mode.latent)
-    posterior, held_out = calibrate(found.draws, found.log_odds, found.folds, problem)
+    may_collapse = np.isfinite(problem.priors.weight) and len(problem.known) > problem.n_labels
     return make_result(
         mode,
         posterior,
         problem,
         latent=mode.latent,
         left_out=found.coordinates,
-        variables=variables | {"criterion": mode.terms.criterion},
-        decoder=decoder,
-        messages=messages,
+        variables={
+            **dict(zip(KERNEL, np.exp(mode.log_parameters).tolist(), strict=True)),
+            "latent_raw": mode.objective.mapping.raw(mode.latent),
+            "criterion": mode.terms.criterion,
+        },
+        messages=[collapse(mode)] if may_collapse else [],
         **held_out,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Classified:
-    """Classifiers of latent coordinates, one for each division, and what they say of left-out ones.
+    """Classifiers of latent coordinates, and what those of each division say of left-out ones.
 
-    ``log_odds`` (N, P) and ``folds`` (N,) are those of each division; ``coordinates`` are means
-    over the divisions.
+    ``log_odds`` (N, 1, P) are those of each division; ``coordinates`` are means over the divisions.
     """
 
-    draws: list[Draw]
+    draw: Draw
     log_odds: list[FloatArray]
-    folds: list[IntArray]
     coordinates: LatentCoordinates
 
 
@@ -154,10 +122,8 @@ def fit_classifiers(
         make_mapping,
         width=mode.settings["map_width"],
         noise=mode.settings["map_noise"],
-        mean_variance=MAP_MEAN_VARIANCE,
     )
     of_parts = partial(LeftOut.of, prior, latent, y_index, make=make)
-    divisions = list(training.divisions)[:n_divisions]
     judged = [of_parts(parts) for parts in mode.parts[:n_divisions]]
     singly = None if training.given is None else of_parts(mode.single_parts)
     scale = float(np.mean([own.scale(latent, y_index) for own in judged]))
@@ -170,9 +136,9 @@ def fit_classifiers(
         typical_variance=float(np.mean([own.typical_variance for own in judged])),
         left_out_variance=np.where(variance > 0.0, variance, prior.left_out_variance()),
     )
-    draws = []
+    classifiers = []
     log_odds = []
-    for fold, left_out in zip(divisions, judged, strict=True):
+    for fold, left_out in zip(training.divisions, judged, strict=False):
         fitted = left_out if singly is None else singly
         ordered = enforce_centroid_order(fitted.latent, latent, y_index)
         # A shift towards the classes, and copies, would tell the class of a left-out sample.
@@ -185,50 +151,29 @@ def fit_classifiers(
             held_out=left_out.latent,
         )
         kernel = functions.kernel
-        draws.append(Draw(embedder=embedder, functions=functions))
-        log_odds.append(damp_log_odds(odds, left_out.relative_variance))
+        classifiers.append(functions)
+        log_odds.append(damp_log_odds(odds, left_out.relative_variance)[:, None])
     mean = np.mean([own.latent for own in judged], axis=0)
     cov = scale * variance[:, None, None] * np.eye(latent.shape[1])
-    return Classified(
-        draws=draws,
-        log_odds=log_odds,
-        folds=divisions,
-        coordinates=LatentCoordinates(mean=mean, cov=cov),
-    )
+    coordinates = LatentCoordinates(mean=mean, cov=cov)
+    draw = Draw(embedder=embedder, functions=tuple(classifiers))
+    return Classified(draw=draw, log_odds=log_odds, coordinates=coordinates)
 
 
 def calibrate(
-    draws: Sequence[Draw],
-    log_odds: Sequence[FloatArray],
-    folds: Sequence[IntArray],
-    problem: Problem,
+    draws: Sequence[Draw], log_odds: Sequence[FloatArray], problem: Problem
 ) -> tuple[Posterior, dict[str, Any]]:
-    """Posterior of draws, and fields of a result, by left-out log odds (N, P) or (N, S, P)."""
+    """Posterior of draws, and fields of a result, by left-out log odds (N, S, P) of divisions."""
     training = problem.training
     assert training is not None
+    folds = training.divisions[: len(log_odds)]
     if not any((fold >= 0).any() for fold in folds):  # every class has one sample only
         return Posterior(draws=tuple(draws)), {"held_out": HeldOutScore()}
-    values = [own if own.ndim == 3 else own[:, None] for own in log_odds]
     judged = judge(
-        values, problem.y_index, folds, link, LOG_T, groups=training.groups, share=training.share
+        log_odds, problem.y_index, folds, link, LOG_T, groups=training.groups, share=training.share
     )
     posterior = Posterior(draws=tuple(draws), calibration=judged.calibration)
     return posterior, judged.of_result(slice(None), len(problem.X))
-
-
-def make_decoder(
-    latent: FloatArray, X: FloatArray, log_kernel: FloatArray, gram: FeatureGram
-) -> Decoder:
-    """The generative part of a fit, on at most ``DECODER_SAMPLES`` samples."""
-    some = evenly_spaced(len(X), DECODER_SAMPLES)
-    signal, lengthscale, noise = np.exp(log_kernel)
-    return Decoder.of(
-        latent[some],
-        X[some],
-        signal_variance=signal * gram.variance,
-        lengthscale=lengthscale,
-        noise_variance=noise * gram.variance,
-    )
 
 
 def disagreement(search: MapResult) -> str | None:
@@ -252,24 +197,21 @@ def fit_draws(
     engine: str, problem: Problem, schedule: Schedule, rng: np.random.Generator
 ) -> FitResult:
     """Posterior draws of the whole model by "nuts" or "advi"; the density must be proper."""
-    check_declared(problem)
+    if not np.isfinite(problem.priors.weight):
+        raise ValueError("the PyMC model needs a finite weight, got infinity")
     mode = fit_map(replace(problem, optimization=replace(problem.optimization, n_restarts=1)), rng)
     if mode.search.interrupted:
         raise KeyboardInterrupt
     sampled = sample(engine, problem, mode, schedule, rng)
     latents = stack_chains(sampled.draws["latent"])
     posterior, left_out, held_out = draws_posterior(latents, mode, problem)
-    mean = latents.mean(axis=0)
-    typical = int(((latents - mean) ** 2).sum(axis=(1, 2)).argmin())
-    log_kernel = np.log([stack_chains(sampled.draws[name])[typical] for name in KERNEL])
     return make_result(
         mode,
         posterior,
         problem,
-        latent=mean,
+        latent=latents.mean(axis=0),
         left_out=left_out,
         variables={name: float(sampled.draws[name].mean()) for name in (*KERNEL, "criterion")},
-        decoder=make_decoder(latents[typical], problem.features, log_kernel, mode.objective.gram),
         advice="" if posterior.classified else NOT_CLASSIFIED,
         sampled=sampled,
         converged=False,
@@ -284,12 +226,11 @@ def draws_posterior(
     """Embedder and classifier for each of some draws of the latent coordinates, (S, N, R)."""
     # Optimising the kernel parameters for each draw changes the average by less than 0.01.
     at_mode = fit_classifiers(mode, mode.latent, problem, n_divisions=1)
-    kernel = at_mode.draws[0].functions.kernel
+    kernel = at_mode.draw.functions[0].kernel
     found = [
         fit_classifiers(mode, latents[i], problem, kernel=kernel, n_divisions=1)
         for i in evenly_spaced(len(latents), N_DRAWS)
     ]
-    log_odds = np.stack([own.log_odds[0] for own in found], axis=1)
-    draws = [own.draws[0] for own in found]
-    posterior, held_out = calibrate(draws, [log_odds], at_mode.folds, problem)
+    log_odds = np.concatenate([own.log_odds[0] for own in found], axis=1)
+    posterior, held_out = calibrate([own.draw for own in found], [log_odds], problem)
     return posterior, mixture([own.coordinates for own in found]), held_out

@@ -4,29 +4,36 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import xarray as xr
 from sklearn.utils.validation import check_is_fitted
 
+from bsdr_models.data.targets import Targets
 from bsdr_models.data.training import Training
-from bsdr_models.dgplvm import settings
+from bsdr_models.data.validation import one_thread, warn_unless_mixed
 from bsdr_models.dgplvm.back_constraint import MappingEmbedder
-from bsdr_models.dgplvm.base import BaseDGPLVM
-from bsdr_models.dgplvm.engines import FitResult, fit_problem
+from bsdr_models.dgplvm.engines import fit_problem
 from bsdr_models.dgplvm.left_out import in_metric
-from bsdr_models.dgplvm.priors import Priors
+from bsdr_models.dgplvm.objective import choose_criterion
+from bsdr_models.dgplvm.posterior import FitResult
+from bsdr_models.dgplvm.priors import Inference, Mapping, Optimization, Priors
 from bsdr_models.dgplvm.problem import Problem
 from bsdr_models.dgplvm.sampling import declare_model
-from bsdr_models.dgplvm.settings import Mapping, Optimization
-from bsdr_models.learned_metric.metric import MetricName
+from bsdr_models.dgplvm.trees import SPEC, make_tree, relevance
+from bsdr_models.estimators.classifier import ProbabilisticClassifier
+from bsdr_models.learned_metric.metric import Metric, MetricName
 from bsdr_models.numerics.arrays import FloatArray, SamplesLike
 from bsdr_models.numerics.rng import RandomState
-from bsdr_models.numerics.scaling import largest_scaled
+from bsdr_models.numerics.scaling import largest_scaled, pad
 from bsdr_models.options import COUNT, Sampling, StrOptions
 
 if TYPE_CHECKING:
     import pymc as pm
 
+# Most components of the default.
+MOST_COMPONENTS = 50
 
-class DGPLVMClassifier(BaseDGPLVM):
+
+class DGPLVMClassifier(ProbabilisticClassifier):
     r"""Classification by a discriminative Gaussian process latent variable model (D-GPLVM).
 
     The features are smooth functions of latent coordinates in which the classes are separated
@@ -68,11 +75,13 @@ class DGPLVMClassifier(BaseDGPLVM):
     ----------
     classes_ : ndarray of shape (n_classes,)
         Classes in sorted order.
-    latent_ : ndarray of shape (n_samples, n_components)
-        Latent coordinates of the training samples, fitted with their labels.
+    latent_ : ndarray of shape (n_fitted, n_components)
+        Latent coordinates of the samples of the fit, with their labels: the mode, or means over
+        draws. The rows are all training samples or, if there are more than 2000, those of the
+        subsample: ``idata_["fit"]["obs"]`` has their positions, or labels of a data frame.
     components_ : ndarray of shape (n_components, n_features)
-        Mean derivative of the mapping over the training samples, in features of unit variance; not
-        of samplers.
+        Mean derivative of the mapping over the samples of the fit, in features of unit variance;
+        not of samplers.
     feature_importances_ : ndarray of shape (n_features,)
         Share of each feature in the squared derivatives of the mapping.
     relevance_ : ndarray of shape (n_components,)
@@ -99,7 +108,7 @@ class DGPLVMClassifier(BaseDGPLVM):
     idata_ : xarray.DataTree
         Mode or draws, latent coordinates and data, for ArviZ and :mod:`bsdr_models.plots`.
     model_ : pymc.Model
-        The well-posed model on the training samples.
+        The well-posed model on the samples of the fit, in features whitened by the metric.
 
     See Also
     --------
@@ -143,7 +152,10 @@ class DGPLVMClassifier(BaseDGPLVM):
     True
     """
 
-    _most_components: ClassVar[int] = 50
+    _spec = SPEC
+    _result: FitResult
+    _problem: Problem
+    _metric: Metric
     _most_samples: ClassVar[int] = 2000
     _option_types: ClassVar[dict[str, type[Any]]] = {
         "priors": Priors,
@@ -151,8 +163,6 @@ class DGPLVMClassifier(BaseDGPLVM):
         "sampling": Sampling,
         "optimization": Optimization,
     }
-    map_width_: float
-    map_noise_: float
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_components": [COUNT, None],
         "inference": [StrOptions({"map", "nuts", "advi"})],
@@ -162,7 +172,7 @@ class DGPLVMClassifier(BaseDGPLVM):
         self,
         n_components: int | None = None,
         *,
-        inference: settings.Inference = "map",
+        inference: Inference = "map",
         priors: Priors | None = None,
         mapping: Mapping | None = None,
         unlabeled: object = None,
@@ -183,17 +193,44 @@ class DGPLVMClassifier(BaseDGPLVM):
         self.progressbar = progressbar
         self.random_state = random_state
 
-    def _model_options(self) -> tuple[Priors, Mapping]:
-        return self._option("priors"), self._option("mapping")
-
-    @property
-    def _metric_name(self) -> MetricName:
-        return self.metric
-
-    def _in_metric(self, training: Training) -> FloatArray:
+    def _learn(self, targets: Targets, rng: np.random.Generator) -> FitResult:
+        index = targets.coded
+        n_classes = len(targets.names)
+        n_components = int(self.n_components or min(MOST_COMPONENTS, n_classes - 1))
+        priors = self._option("priors")
+        n_labelled = int((index >= 0).sum())
+        criterion = choose_criterion(priors.criterion, n_components, n_classes, n_labelled)
+        training = Training.of(
+            self._context.X,
+            index,
+            n_classes,
+            self._scaler.units,
+            metric=self.metric,
+            rng=rng,
+            groups=self._context.groups,
+        )
         self._metric = training.metric()
         self.metric_weights_ = self._metric.shares
-        return in_metric(self._metric, training.X)
+        problem = Problem(
+            X=in_metric(self._metric, training.X),
+            y_index=index,
+            n_components=n_components,
+            criterion=criterion,
+            optimization=self._option("optimization"),
+            priors=priors,
+            mapping=self._option("mapping"),
+            training=training,
+        )
+        result = fit_problem(problem, self.inference, self._schedule(), rng=rng)
+        self._problem = replace(problem, training=None)  # only the fit needs what it has held out
+        attrs = {
+            "weight": priors.weight,
+            "criterion": criterion,
+            "objective": "log posterior density",
+            **result.settings,
+            **result.posterior.calibration.attrs(),
+        }
+        return replace(result, attrs=attrs)
 
     def _prepare(self, X: FloatArray, *, bounded: bool = True) -> FloatArray:
         if bounded:
@@ -201,8 +238,26 @@ class DGPLVMClassifier(BaseDGPLVM):
             X = np.clip(X, -largest, largest)
         return in_metric(self._metric, X)
 
-    def _run(self, problem: Problem, rng: np.random.Generator) -> FitResult:
-        return fit_problem(problem, self.inference, self._schedule(), rng=rng)
+    def _name_fitted(self) -> None:
+        result = self._result
+        index = self._context.index
+        assert index is not None
+        self.latent_ = result.latent
+        self.log_density_ = result.trace
+        self._n_features_out = result.latent.shape[1]
+        self.relevance_ = relevance(result.left_out.mean, index)
+        self.temperature_ = result.posterior.calibration.temperature
+        self.map_width_ = result.settings["map_width"]
+        self.map_noise_ = result.settings["map_noise"]
+        if result.sampled is None:
+            derivative = self._sensitivity()[0]
+            self.components_ = pad(derivative, self._context.constant, axis=0).T
+        else:
+            mixed = warn_unless_mixed(self.idata_, SPEC.identified)
+            self.converged_ = mixed and result.posterior.classified
+            draws = self.idata_["posterior"].sizes["draw"]
+            steps = result.sampled.fit.get("elbo")
+            self.n_iter_ = draws + self._schedule().tune if steps is None else len(steps)
 
     def _selected_params(self) -> dict[str, object]:
         return {"mapping__width": self.map_width_, "mapping__noise": self.map_noise_}
@@ -222,17 +277,46 @@ class DGPLVMClassifier(BaseDGPLVM):
             Values of the features are not bounded here.
         """
         samples = self._prepare(self._scale_new(X), bounded=False)  # raises NotFittedError
-        embedder = self._posterior.embedder
-        assert isinstance(embedder, MappingEmbedder)
-        return embedder.out_of_range(samples)
+        return self._embedder.out_of_range(samples)
 
     @property
-    def _method(self) -> settings.Inference:
+    def _embedder(self) -> MappingEmbedder:
+        embedder: MappingEmbedder = self._posterior.embedder
+        return embedder
+
+    def _sensitivity(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Derivatives of the mapping in the scaled features, over the training samples."""
+        effects = np.pad(self._metric.effects, ((0, 0), (0, 1)))  # none outside of their span
+        return self._embedder.sensitivity(self._problem.X, effects)
+
+    def _latent_means(self, X: FloatArray) -> FloatArray:
+        latent: FloatArray = self._posterior.latent(X)
+        return latent
+
+    def _outliers(self, X: FloatArray) -> dict[str, FloatArray]:
+        """Relative variance, and the share of training samples with at least as much."""
+        return self._embedder.outliers(self._embedder.out_of_range(X))
+
+    def _make_tree(self) -> xr.DataTree:
+        with one_thread():
+            derivative, sd, share = self._sensitivity()
+            outliers = self._embedder.outliers(self._embedder.out_of_range_left_out())
+        fit = {
+            "relevance": self.relevance_,
+            **outliers,
+            "projection_mean": derivative,
+            "projection_sd": sd,
+            "feature_relevance": share,
+        }
+        return make_tree(self._result, self._context, fit=fit, method=self._method)
+
+    @property
+    def _method(self) -> Inference:
         return self.inference
 
     @property
     def model_(self) -> "pm.Model":
-        """The model on the training samples as a ``pymc.Model``.
+        """The model on the samples of the fit, whitened by the metric, as a ``pymc.Model``.
 
         Its factors are potentials. It has no observed variable, so that
         ``pm.compute_log_likelihood`` and ``pm.sample_posterior_predictive`` find nothing to draw.

@@ -6,8 +6,7 @@ With u the latent coordinates in units of the distance between classes,
 .. math::
     k(u, u') = e^{t_0} \exp(-|u - u'|^2 / 2 e^{2 t_1}) + e^{t_2} u^\top u' + 10^{-6} \delta,
 
-t maximises the sum of the log evidences of all problems and the log density of its prior. For the
-model of the paper the posteriors can be those of Laplace's method.
+t maximises the sum of the log evidences of all problems and the log density of its prior.
 
 The features of the latent functions are a factor of the kernel matrix of at most
 ``INDUCING_SAMPLES`` at its numerical rank. The remaining variance of other samples is treated as
@@ -31,9 +30,9 @@ from scipy.linalg import lapack, solve_triangular
 from scipy.optimize import minimize
 from scipy.special import log_ndtr, log_softmax, logsumexp
 
-from bsdr_models.dgplvm.criteria import class_centroids
 from bsdr_models.dgplvm.priors import CLASSIFIER_PRIORS
 from bsdr_models.dgplvm.probit import EP, Approximation, Sites, row_squares
+from bsdr_models.dgplvm.problem import class_centroids
 from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.folds import evenly_spaced, stratified_subset
 from bsdr_models.numerics.kernels import rbf, squared_distances

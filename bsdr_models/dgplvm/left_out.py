@@ -21,8 +21,8 @@ from scipy.special import softmax
 
 from bsdr_models.data.training import Training
 from bsdr_models.dgplvm.back_constraint import MappingPrior, centroid_weights, make_mapping
-from bsdr_models.dgplvm.criteria import class_centroids
-from bsdr_models.dgplvm.priors import MAP_MEAN_VARIANCE, LogNormal
+from bsdr_models.dgplvm.priors import LogNormal
+from bsdr_models.dgplvm.problem import class_centroids
 from bsdr_models.learned_metric.metric import Metric
 from bsdr_models.learned_metric.weights import SHARPNESS
 from bsdr_models.numerics.arrays import FloatArray, IntArray
@@ -80,23 +80,20 @@ class Part:
         return prior.predict(values[self.rest], covariances), prior.variance(covariances)
 
 
-def make_parts(training: Training, division: int) -> list[Part]:
-    """The parts of a division of the samples, which are judged."""
-    fold = training.divisions[division]
-    numbers = np.unique(fold[fold >= 0]).tolist()
-    return [
-        Part.of(training.X, fold, number, training.metric((division, number))) for number in numbers
-    ]
+def make_parts(training: Training, division: int | None) -> list[Part]:
+    """The parts of a division of the samples, which are judged.
 
-
-def make_single_parts(training: Training) -> list[Part]:
-    """Parts without regard to the groups of the user, whose metrics have the weights of all."""
-    fold = training.singly
-    numbers = np.unique(fold[fold >= 0]).tolist()
-    return [
-        Part.of(training.X, fold, number, training.learn_metric(fold != number))
-        for number in numbers
-    ]
+    With None those without regard to the groups of the user, whose metrics have the weights of all.
+    """
+    fold = training.singly if division is None else training.divisions[division]
+    parts = []
+    for number in np.unique(fold[fold >= 0]).tolist():
+        if division is None:
+            metric = training.learn_metric(fold != number)
+        else:
+            metric = training.metric((division, number))
+        parts.append(Part.of(training.X, fold, number, metric))
+    return parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,10 +194,9 @@ def mean_settings(
     if len(candidates) == 1:
         return candidates[0]
     targets = whitened_indicators(y_index)
-    make = partial(make_mapping, mean_variance=MAP_MEAN_VARIANCE)
 
     def loss(width: float, noise: float) -> float:
-        own = partial(make, width=width, noise=noise)
+        own = partial(make_mapping, width=width, noise=noise)
         residual = [
             (targets[part.left_out] - part.predict(targets, y_index, own)[0]) ** 2 for part in parts
         ]

@@ -11,23 +11,21 @@ from bsdr_models.dgplvm.back_constraint import (
     MappingPrior,
     centroid_weights,
     make_mapping,
-    median_distance,
+    typical_distance,
 )
 from bsdr_models.dgplvm.left_out import (
     Part,
     initial_coordinates,
     make_parts,
-    make_single_parts,
     mean_settings,
 )
-from bsdr_models.dgplvm.likelihood import FeatureGram
-from bsdr_models.dgplvm.objective import Objective, Terms, WellPosedObjective
-from bsdr_models.dgplvm.priors import MAP_MEAN_VARIANCE
-from bsdr_models.dgplvm.problem import Problem
-from bsdr_models.dgplvm.settings import Optimization
+from bsdr_models.dgplvm.objective import Objective, Terms, WellPosedObjective, make_criterion
+from bsdr_models.dgplvm.priors import Optimization
+from bsdr_models.dgplvm.problem import FeatureGram, Problem
 from bsdr_models.inference.optimise import MapResult, run_map
 from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.folds import evenly_spaced
+from bsdr_models.numerics.kernels import squared_distances
 
 # Maximum number of samples whose density enters the objective at the mode, at cubic cost.
 N_MODELLED = 700
@@ -64,7 +62,7 @@ class Mode[O: Objective]:
 
 def collapse(mode: Mode[WellPosedObjective]) -> str | None:
     """A warning if the mode of the well-posed model is degenerate, or None."""
-    signal, _, noise = np.exp(mode.log_parameters[:3])
+    signal, _, noise = np.exp(mode.log_parameters)
     if signal / noise < NO_SIGNAL:
         return (
             f"the latent coordinates explain almost nothing of the features: signal variance "
@@ -105,7 +103,7 @@ def fit_map(
         n_divisions=len(parts),
         share=training.share,
     )
-    make = partial(make_mapping, width=width, noise=noise, mean_variance=MAP_MEAN_VARIANCE)
+    make = partial(make_mapping, width=width, noise=noise)
     prior, latent = _mapping_and_initial(problem, make)
     objective = make_objective(problem, prior, N_MODELLED)
     if np.isinf(problem.priors.weight):
@@ -117,7 +115,7 @@ def fit_map(
     return replace(
         mode,
         parts=parts,
-        single_parts=() if training.given is None else make_single_parts(training),
+        single_parts=() if training.given is None else make_parts(training, None),
         settings={"map_width": width, "map_noise": noise},
     )
 
@@ -173,7 +171,7 @@ def _mapping_and_initial(
     whole = labelled = make(X, centroid_weights(y))
     if len(known) < len(X):
         # The same kernel, although the median distance of the labelled samples differs.
-        same = 2.0 * whole.decay * median_distance(X[known])
+        same = 2.0 * whole.decay * typical_distance(squared_distances(X[known]))
         labelled = make(X[known], centroid_weights(y[known]), width=same)
     initial = initial_coordinates(labelled, X[known], y[known], problem.n_components)
     latent = np.empty((len(X), problem.n_components))
@@ -199,11 +197,10 @@ def make_objective(
         gram=gram,
         temper=gram.temper * n / len(X),
         modelled=modelled,
-        criterion=problem.make_criterion(),
+        criterion=make_criterion(problem.criterion, problem.y_index),
         weight=0.0 if np.isinf(weight) else weight * len(known) * gram.n_effective,
         n_components=problem.n_components,
-        parameter_priors=problem.priors.kernel + problem.dynamics_priors,
+        parameter_priors=problem.priors.kernel,
         mapping=prior,
         known=known,
-        dynamics=problem.dynamics,
     )

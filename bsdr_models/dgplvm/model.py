@@ -34,22 +34,19 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.tensor import linalg
 
-from bsdr_models.data.validation import check_features, check_samples
-from bsdr_models.dgplvm.back_constraint import MappingPrior, centroid_weights, make_mapping
-from bsdr_models.dgplvm.criteria import choose_criterion, make_criterion
-from bsdr_models.dgplvm.dynamics import DYNAMICS_PRIORS, Dynamics
-from bsdr_models.dgplvm.left_out import whitened_indicators, with_principal_components
-from bsdr_models.dgplvm.likelihood import FeatureGram
-from bsdr_models.dgplvm.priors import KERNEL, MAP_DOF, MAP_MEAN_VARIANCE, LogNormal, Priors
+from bsdr_models.data.validation import check_features
+from bsdr_models.dgplvm.back_constraint import centroid_weights, make_mapping
+from bsdr_models.dgplvm.left_out import initial_coordinates
+from bsdr_models.dgplvm.objective import choose_criterion
+from bsdr_models.dgplvm.priors import KERNEL, MAP_DOF, Priors
+from bsdr_models.dgplvm.problem import FeatureGram
 from bsdr_models.inference import dims
 from bsdr_models.inference.declaring import (
-    OwnPriors,
     Tensor,
     normal_from,
     read_declared,
     read_priors,
 )
-from bsdr_models.inference.engines import HandWritten
 from bsdr_models.numerics.arrays import (
     DeclaredTarget,
     FloatArray,
@@ -62,8 +59,6 @@ from bsdr_models.options import TOLERANCE, check_number
 LATENT_DIMS = (dims.OBS, dims.COMPONENT)
 # Why no other prior can be given.
 FIXED = {"latent_raw": "its initial value comes from the labels and is of a normal variable"}
-# Variables of the dynamics: s, l, m and q of `bsdr_models.dgplvm.dynamics`.
-DYNAMICS = ("transition_variance", "transition_lengthscale", "transition_slope", "transition_noise")
 
 
 def build_model(
@@ -76,7 +71,6 @@ def build_model(
     width: float = 2.0,
     map_noise: float = 0.02,
     unlabeled: object = None,
-    sequence: TargetLike | None = None,
     name: str = "",
 ) -> pm.Model:
     r"""Declare the pseudo-posterior of D-GPLVM as a PyMC model with named dims.
@@ -100,9 +94,6 @@ def build_model(
         g and lambda of the mapping from features to latent coordinates.
     unlabeled : object, optional
         Value of y that marks a missing label. Such samples do not enter J and c.
-    sequence : array-like of shape (N,), optional
-        Sequence of each sample, in order of time: the potential ``dynamics``, Eqs. (19) and (20) of
-        the paper.
     name : str, default=""
         Prefix of all variables, for several models in one ``with pm.Model()``. These share dims.
 
@@ -140,7 +131,6 @@ def build_model(
     check_number("weight", numbers.weight, TOLERANCE)
     check_number("width", width)
     check_number("map_noise", map_noise)
-    check_samples(X, sequence)
     X_array, features = check_features(X, y, n_components)
     y_index, classes = check_labels(y, unlabeled, target, n_samples=len(X_array))
     n_labeled = int((y_index >= 0).sum())
@@ -148,27 +138,25 @@ def build_model(
 
     Y = X_array - X_array.mean(axis=0)
     gram = FeatureGram.of(Y)
-    mapping = make_mapping(
-        Y,
-        centroid_weights(y_index),
-        width=width,
-        noise=map_noise,
-        mean_variance=MAP_MEAN_VARIANCE,
-    )
+    mapping = make_mapping(Y, centroid_weights(y_index), width=width, noise=map_noise)
     coords = {
         dims.OBS: list(range(len(Y))),
         dims.FEATURE: features,
         dims.COMPONENT: list(range(n_components)),
         dims.LABEL: classes,
     }
-    start = _initial_raw(Y, y_index, mapping, n_components)
+    latent = initial_coordinates(mapping, Y, y_index, n_components)
+    raw = mapping.raw(mapping.shrink_towards_loo(latent))
+    start = raw / np.sqrt((raw**2).mean(axis=0))
     with pm.Model(name, coords=coords) as model:
         pm.Data("X", X_array, dims=(dims.OBS, dims.FEATURE))
         pm.Data("y_data", y_index, dims=dims.OBS)
 
         U = normal_from("latent_raw", 0.0, np.float64(1.0), start=start, dims=LATENT_DIMS)
-        pairs = zip(KERNEL, numbers.kernel, strict=True)
-        a, ell, b = (_log_normal(own, each, prior) for each, prior in pairs)
+        a, ell, b = (
+            own.declare(pm.LogNormal, each, mu=prior.log_median, sigma=np.float64(prior.log_sd))
+            for each, prior in zip(KERNEL, numbers.kernel, strict=True)
+        )
 
         latent = pm.Deterministic("latent", whiten(mapping.factor @ U, y_index), dims=LATENT_DIMS)
         J = pm.Deterministic("criterion", class_separation(latent, y_index, criterion))
@@ -182,26 +170,8 @@ def build_model(
         pm.Potential("map", -0.5 * size * pt.log1p(((half @ latent) ** 2).sum() / MAP_DOF))
         scale = linalg.cholesky(U.T @ U, lower=True)
         pm.Potential("scale", 2.0 * pt.log(pt.diagonal(scale)).sum())
-        declare_dynamics(latent, sequence, own)
         own.check(**FIXED)
     return model
-
-
-def _log_normal(own: OwnPriors, name: str, prior: LogNormal) -> Tensor:
-    sd = np.float64(prior.log_sd)
-    return own.declare(pm.LogNormal, name, mu=prior.log_median, sigma=sd)
-
-
-def declare_dynamics(latent: Tensor, sequence: TargetLike | None, own: OwnPriors) -> None:
-    """The potential of the transitions between latent coordinates (N, R), if there are any."""
-    if sequence is None:
-        return
-    steps = Dynamics.of(sequence)
-    pairs = zip(DYNAMICS, DYNAMICS_PRIORS, strict=True)
-    signal, lengthscale, slope, noise = (_log_normal(own, *pair) for pair in pairs)
-    start = latent[steps.before]
-    K = kernel(start, signal, lengthscale, noise) + slope * (start @ start.T)
-    pm.Potential("dynamics", normal_density(K, latent[steps.after]))  # -L_d of Eq. (20)
 
 
 def normal_density(K: Tensor, root: Tensor, n_columns: int | None = None) -> Tensor:
@@ -296,15 +266,14 @@ def class_separation(latent: Tensor, y: IntArray, criterion: str = "trace_ratio"
         Latent coordinates of the samples.
     y : ndarray of shape (N,)
         Indices of the classes, -1 without a label.
-    criterion : {"trace_ratio", "total", "inverse_trace", "mcml"}
-        :math:`tr(S_b^{-1} S_w)`, for fewer components than classes; :math:`tr(S_t^{-1} S_w)`, for
-        any number; :math:`1 / tr(S_w^{-1} S_b)`; or that of maximally collapsing metric learning.
-        All but the first two are NumPy code, with gradients, which JAX cannot compile.
+    criterion : {"trace_ratio", "inverse_trace", "total"}
+        :math:`tr(S_b^{-1} S_w)` or :math:`1 / tr(S_w^{-1} S_b)`, for fewer components than classes;
+        :math:`tr(S_t^{-1} S_w)`, for any number.
 
     Returns
     -------
     tensor of shape ()
-        Positive; infinite where a scatter matrix is singular.
+        Positive; undefined where a scatter matrix is singular.
 
     See Also
     --------
@@ -322,16 +291,6 @@ def class_separation(latent: Tensor, y: IntArray, criterion: str = "trace_ratio"
     >>> bool(pm.draw(J) < 0.0)
     True
     """
-    if criterion not in ("trace_ratio", "total"):
-        measure = make_criterion(criterion, y)
-
-        def value_and_gradient(X: FloatArray) -> tuple[float, FloatArray]:
-            try:
-                return measure(X)
-            except np.linalg.LinAlgError:
-                return np.inf, np.zeros_like(X)
-
-        return HandWritten(value_and_gradient)(latent)
     known = y >= 0
     indicator = (y[known, None] == np.unique(y[known])).astype(np.float64)  # (N, K)
     mean = (indicator / indicator.sum(axis=0)).T
@@ -339,18 +298,15 @@ def class_separation(latent: Tensor, y: IntArray, criterion: str = "trace_ratio"
     X = X - X.mean(axis=0)
     fitted = indicator @ (mean @ X)
     within = X - fitted
-    base = fitted if criterion == "trace_ratio" else X
-    factor = linalg.cholesky(base.T @ base, lower=True)
-    return (linalg.solve_triangular(factor, within.T, lower=True) ** 2).sum()
+    if criterion == "inverse_trace":
+        return 1.0 / _scatter_ratio(fitted, within)
+    return _scatter_ratio(within, fitted if criterion == "trace_ratio" else X)
 
 
-def _initial_raw(Y: FloatArray, y_index: IntArray, mapping: MappingPrior, r: int) -> FloatArray:
-    """Initial U (N, R), with mean square one, of class indicators shrunk to leave-one-out ones."""
-    latent = whitened_indicators(y_index)[:, :r]
-    if latent.shape[1] < r:
-        latent = with_principal_components(latent, Y, r)
-    U = mapping.raw(mapping.shrink_towards_loo(latent))
-    return U / np.sqrt((U**2).mean(axis=0))
+def _scatter_ratio(above: Tensor, below: Tensor) -> Tensor:
+    """tr((B'B)^-1 A'A) of A above and B below, (N, R) each."""
+    factor = linalg.cholesky(below.T @ below, lower=True)
+    return (linalg.solve_triangular(factor, above.T, lower=True) ** 2).sum()
 
 
 def check_labels(

@@ -1,6 +1,6 @@
-"""Latent coordinates and class probabilities of new samples, by draws or the mode."""
+"""Latent coordinates and class probabilities of new samples, by draws or the mode, and the fit."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -8,6 +8,7 @@ import numpy as np
 from bsdr_models.dgplvm.back_constraint import Embedder
 from bsdr_models.dgplvm.gp_classifier import Functions, damp_log_odds, link, probit_log_odds
 from bsdr_models.estimators.calibration import Calibration
+from bsdr_models.inference.result import Result
 from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.process_state import one_thread
 from bsdr_models.numerics.relevance import LatentCoordinates
@@ -15,22 +16,27 @@ from bsdr_models.numerics.relevance import LatentCoordinates
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
-    """Embedder and latent functions, given one set of latent coordinates of the samples."""
+    """Embedder and latent functions, given one set of latent coordinates of the samples.
+
+    A mode has functions for each division of the samples.
+    """
 
     embedder: Embedder
-    functions: Functions
+    functions: tuple[Functions, ...]
 
-    def log_odds_at(self, latent: FloatArray) -> FloatArray:
+    def log_odds_at(self, latent: FloatArray) -> list[FloatArray]:
         """Log odds of the problems at latent coordinates (M, R) of typical variance, (M, P)."""
-        return probit_log_odds(self.functions.probits(latent))
+        return [probit_log_odds(each.probits(latent)) for each in self.functions]
+
+    def log_odds(self, X: FloatArray) -> list[FloatArray]:
+        """Log odds of the problems of samples (M, D), (M, P)."""
+        latent, relative_variance = self.embedder.to_classify(X)
+        return [damp_log_odds(each, relative_variance) for each in self.log_odds_at(latent)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Posterior:
-    """Average over posterior draws, whose components are aligned.
-
-    A mode has a draw for each division of the samples, with the same embedder.
-    """
+    """Average over posterior draws, whose components are aligned; a mode is one draw."""
 
     draws: tuple[Draw, ...]
     calibration: Calibration = field(default_factory=Calibration)
@@ -38,45 +44,50 @@ class Posterior:
     @property
     def classified(self) -> bool:
         """Whether the classifiers of all draws have converged."""
-        return all(draw.functions.converged for draw in self.draws)
+        return all(each.converged for draw in self.draws for each in draw.functions)
 
     @property
     def embedder(self) -> Embedder:
         """The embedder of the last draw."""
         return self.draws[-1].embedder
 
-    @property
-    def _embedders(self) -> list[Embedder]:
-        """Embedders that differ."""
-        return list({id(draw.embedder): draw.embedder for draw in self.draws}.values())
-
     def latent(self, X: FloatArray) -> FloatArray:
         """Mean latent coordinates of samples (M, D), (M, R)."""
         with one_thread():
-            return np.asarray(np.mean([each.latent(X) for each in self._embedders], axis=0))
+            return np.asarray(np.mean([draw.embedder.latent(X) for draw in self.draws], axis=0))
 
     def embed(self, X: FloatArray) -> LatentCoordinates:
         """Mean and covariance of the latent coordinates of samples (M, D), over draws."""
         with one_thread():
-            return mixture([each.embed(X) for each in self._embedders])
+            return mixture([draw.embedder.embed(X) for draw in self.draws])
 
     def log_probabilities(self, X: FloatArray) -> FloatArray:
         """Log of the mean class probabilities of samples (M, D), (M, K)."""
         with one_thread():
-            places = {id(each): each.to_classify(X) for each in self._embedders}
-            parts = []
-            for draw in self.draws:
-                latent, relative_variance = places[id(draw.embedder)]
-                parts.append(damp_log_odds(draw.log_odds_at(latent), relative_variance))
-            return self._mix(parts)
+            return self._mix([each for draw in self.draws for each in draw.log_odds(X)])
 
     def log_probabilities_at(self, latent: FloatArray) -> FloatArray:
         """Log of the mean class probabilities at latent coordinates (G, R), (G, K)."""
         with one_thread():
-            return self._mix([draw.log_odds_at(latent) for draw in self.draws])
+            return self._mix([each for draw in self.draws for each in draw.log_odds_at(latent)])
 
     def _mix(self, log_odds: list[FloatArray]) -> FloatArray:
         return self.calibration.apply(np.stack(log_odds, axis=1), link)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitResult(Result[Posterior]):
+    """Result of a fit by any engine, with latent coordinates (N, R) of the training samples.
+
+    ``left_out`` are the leave-one-out latent coordinates, which plots show. ``variables`` are at
+    the mode, or means over draws; ``terms``, ``trace`` and ``restarts`` are those of the search of
+    the mode, and ``settings`` those of the mapping.
+    """
+
+    latent: FloatArray
+    left_out: LatentCoordinates
+    variables: Mapping[str, float | FloatArray]
+    settings: Mapping[str, float]
 
 
 def mixture(parts: Sequence[LatentCoordinates]) -> LatentCoordinates:

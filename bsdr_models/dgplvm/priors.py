@@ -1,13 +1,15 @@
-"""Hyper-parameters of D-GPLVM."""
+"""Hyper-parameters and other option objects of D-GPLVM."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any, ClassVar, Literal, get_args
 
-from bsdr_models.options import POSITIVE, Number, Options, StrOptions
+from bsdr_models.options import ITERATIONS, POSITIVE, Number, Options, StrOptions
 
-CriterionName = Literal["auto", "trace_ratio", "inverse_trace", "total", "mcml"]
+Inference = Literal["map", "nuts", "advi"]
+CriterionName = Literal["auto", "trace_ratio", "inverse_trace", "total"]
 
 # Variables of the kernel of the features.
 KERNEL = ("signal_variance", "lengthscale", "noise_variance")
@@ -95,12 +97,10 @@ class Priors(Options):
     weight : float, default=10
         Weight of the discriminative prior, per labelled sample and effective feature;
         ``numpy.inf`` is the closed-form limit, a penalised kernel discriminant analysis.
-    criterion : {"auto", "trace_ratio", "inverse_trace", "total", "mcml"}
+    criterion : {"auto", "trace_ratio", "inverse_trace", "total"}
         Measure of class separation in the discriminative prior. "auto" is the paper's
-        tr(S_b^-1 S_w) with fewer components than classes, else tr(S_t^-1 S_w). "mcml",
-        maximally collapsing metric learning, compares each
-        sample with all others, so that only close classes are moved apart: often more accurate for
-        ten classes in five components.
+        tr(S_b^-1 S_w) with fewer components than classes, else "total", tr(S_t^-1 S_w).
+        "inverse_trace" is 1 / tr(S_w^-1 S_b), Eq. (12).
     signal_variance : LogNormal
         a: explained variance of the features. A wide prior has a second optimum, in which many
         samples of curved classes are explained without noise.
@@ -122,7 +122,7 @@ class Priors(Options):
     Examples
     --------
     >>> from bsdr_models import DGPLVMClassifier, DGPLVMPriors
-    >>> model = DGPLVMClassifier(priors=DGPLVMPriors(criterion="mcml"))
+    >>> model = DGPLVMClassifier(priors=DGPLVMPriors(criterion="total"))
     """
 
     _constraints: ClassVar[dict[str, list[Any]]] = {
@@ -150,3 +150,87 @@ CLASSIFIER_PRIORS = (
     LogNormal(1.0, 0.35),
     LogNormal(math.exp(3.0), 0.7),
 )
+
+# Candidates of width and noise of the mapping.
+WIDTHS = (0.5, 1.0, 2.0, 4.0)
+NOISES = (0.003, 0.01, 0.03, 0.1, 0.3)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mapping(Options):
+    """Smooth mapping from features to latent coordinates, the back-constraint.
+
+    Parameters
+    ----------
+    width, noise : float or "cv", default="cv"
+        Width g and noise lambda of the mapping; "cv" is an average by the errors of left-out
+        class indicators.
+
+    Raises
+    ------
+    ValueError
+        If an option is out of range.
+
+    See Also
+    --------
+    bsdr_models.DGPLVMClassifier : the estimator.
+
+    Examples
+    --------
+    >>> from bsdr_models import DGPLVMClassifier, DGPLVMMapping
+    >>> model = DGPLVMClassifier(mapping=DGPLVMMapping(width=1.0))
+    """
+
+    _constraints: ClassVar[dict[str, list[Any]]] = {
+        "width": [POSITIVE, StrOptions({"cv"})],
+        "noise": [POSITIVE, StrOptions({"cv"})],
+    }
+
+    width: float | Literal["cv"] = "cv"
+    noise: float | Literal["cv"] = "cv"
+
+    @property
+    def widths(self) -> Sequence[float]:
+        """Candidates of the width."""
+        return WIDTHS if self.width == "cv" else (float(self.width),)
+
+    @property
+    def noises(self) -> Sequence[float]:
+        """Candidates of the noise."""
+        return NOISES if self.noise == "cv" else (float(self.noise),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Optimization(Options):
+    """Settings of the search of the posterior mode.
+
+    Parameters
+    ----------
+    n_restarts : int, default=1
+        Initialisations, in this order: class indicators (not for the paper's model), principal
+        components, random. More than one shows whether the optimum is unique.
+    max_iter : int, default=500
+        Iterations per initialisation.
+    tol : float, default=1e-6
+        The optimiser has converged when an iteration gains less than about this many nats.
+
+    Raises
+    ------
+    ValueError
+        If an option is out of range.
+
+    See Also
+    --------
+    bsdr_models.Sampling : settings of samplers.
+
+    Examples
+    --------
+    >>> from bsdr_models import DGPLVMClassifier, DGPLVMOptimization
+    >>> model = DGPLVMClassifier(optimization=DGPLVMOptimization(n_restarts=3))
+    """
+
+    _constraints: ClassVar[dict[str, list[Any]]] = ITERATIONS
+
+    n_restarts: int = 1
+    max_iter: int = 500
+    tol: float = 1e-6

@@ -1,4 +1,4 @@
-r"""Binary Gaussian process classification with a probit link, by EP [1]_ or Laplace's method.
+r"""Binary Gaussian process classification with a probit link, by expectation propagation [1]_.
 
 A kernel matrix :math:`K = F F^\top` has M features, at most as many as samples: latent values are
 :math:`f = F w` with w ~ N(0, I), and a sign :math:`z_i = \pm 1` has probability
@@ -10,10 +10,10 @@ A kernel matrix :math:`K = F F^\top` has M features, at most as many as samples:
 
 A smooth kernel of few coordinates has a low numerical rank M, and every step costs N M^2.
 
-In expectation propagation the posterior with the site of a sample has the same mean and variance as
-that with the true factor; in Laplace's method sites expand the log factors about the mode. Sites of
-EP are updated sequentially. Those of a block of samples change the moments of its latent values,
-and then together those of the weights, which are the latent values if M is about N.
+The posterior with the site of a sample has the same mean and variance as that with the true factor.
+Sites are updated sequentially. Those of a block of samples change the moments of its latent values,
+and then together those of the weights, which are the latent values if M is about N. The paper's
+model has Laplace's method, too.
 
 References
 ----------
@@ -33,7 +33,6 @@ from scipy.special import log_ndtr
 from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.compiled import njit
 from bsdr_models.numerics.linalg import factorise_inplace
-from bsdr_models.numerics.normal_tail import inverse_mills, positive_mean
 
 # Sweeps between recomputations of the covariance, few enough that rounding does not accumulate.
 SWEEPS = 10
@@ -58,10 +57,6 @@ _LEAST_STEP = 0.1
 _FAR = -5.0
 # Terms of this fraction.
 _TERMS = 60
-# Most steps of Laplace's method.
-MAX_STEPS = 100
-# Smallest step of its line search.
-LEAST_STEP = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +151,7 @@ def _match_sites(
         mean, root, half_log_det = weights_of(features, sites)
         if few:
             mean = features @ mean
-            root = _times_features(root, features)
+            root = times_features(root, features)
         covariance = root.T @ root
         rows = None if few else features
         change, step, growth = sweep(rows, sign, S, nu, covariance, mean, change, step, tol)
@@ -199,22 +194,18 @@ def _ep_evidence(
     value += 0.5 * ((mu * (S * mu - 2.0 * nu) - s2 * nu**2) / gain).sum()
     return Evidence(
         value=float(value) - matched.half_log_det,
-        gradient=_gradient(mean, covariance, matched.sites, np.zeros(len(sign))),
+        gradient=kernel_gradient(mean, covariance, matched.sites),
         sites=matched.sites,
     )
 
 
-def _gradient(
-    mean: FloatArray, covariance: FloatArray, sites: Sites, drift: FloatArray
+def kernel_gradient(
+    mean: FloatArray, covariance: FloatArray, sites: Sites, drift: FloatArray | float = 0.0
 ) -> FloatArray:
-    r"""Derivative of the log evidence in K, from the mean (N,) and covariance (N, N) of f.
+    """Derivative of the log evidence in K, from the mean (N,) and covariance (N, N) of f.
 
-    .. math::
-        G = \tfrac12 (b b^\top - S + S \operatorname{cov}[f] S)
-            + \tfrac12 (u b^\top + b u^\top)
-
-    with b = nu - S E[f], so that E[f] = K b, and the drift u, the gradient of the log evidence
-    through the mode in the prior values.
+    With b = nu - S E[f] it is half of bb' - S + S cov[f] S + ub' + bu', the drift u being the
+    gradient of the log evidence through the mode in the prior values, for Laplace's method.
     """
     S = sites.precision
     b = sites.location - S * mean
@@ -237,14 +228,14 @@ def weights_of(features: FloatArray, sites: Sites) -> tuple[FloatArray, FloatArr
     return root.T @ (root @ (features.T @ sites.location)), root, 0.5 * log_det
 
 
-def _times_features(root: FloatArray, features: FloatArray) -> FloatArray:
+def times_features(root: FloatArray, features: FloatArray) -> FloatArray:
     """A lower triangular root (M, M) times the features of every sample, (M, N)."""
     return np.asarray(blas.dtrmm(1.0, root, features.T, lower=1))
 
 
 def row_squares(features: FloatArray, root: FloatArray) -> FloatArray:
     """Squared lengths of root times the features of every sample, (N,)."""
-    projected = _times_features(root, features)
+    projected = times_features(root, features)
     return np.asarray(np.einsum("mn,mn->n", projected, projected))
 
 
@@ -254,75 +245,7 @@ def _cavity(mean: FloatArray, variance: FloatArray, sites: Sites) -> tuple[Float
     return (mean - variance * sites.location) / left, variance / left
 
 
-def _laplace_sites(
-    features: FloatArray, sign: FloatArray, *, start: Sites | None = None, tol: float = 1e-7
-) -> tuple[Sites, bool]:
-    """Sites at the mode, and whether it was found.
-
-    By Newton's method with a line search, until no latent value moves by ``tol`` of the largest.
-    """
-    w = np.zeros(features.shape[1]) if start is None else weights_of(features, start)[0]
-    f = features @ w
-    converged = True
-    for _ in range(MAX_STEPS):
-        dw = weights_of(features, _expanded_sites(sign, f))[0] - w
-        df = features @ dw
-        step = 1.0
-        value = _log_joint(sign, w, f)
-        limit = value - 1e-12 * (1.0 + abs(value))
-        while step > LEAST_STEP and _log_joint(sign, w + step * dw, f + step * df) < limit:
-            step *= 0.5
-        if step <= LEAST_STEP:
-            break
-        w = w + step * dw
-        f = f + step * df
-        if step == 1.0 and np.abs(df).max() <= tol * (1.0 + np.abs(f).max()):
-            break
-    else:
-        converged = False
-    return _expanded_sites(sign, f), converged
-
-
-def _log_joint(sign: FloatArray, w: FloatArray, f: FloatArray) -> float:
-    """Log density of signs and weights (M,), of latent values f (N,), but for a constant."""
-    return float(log_ndtr(sign * f).sum() - 0.5 * (w @ w))
-
-
-def _laplace_evidence(
-    features: FloatArray, sign: FloatArray, *, start: Sites | None = None, tol: float = 1e-7
-) -> Evidence:
-    """Log evidence by the curvature at the mode."""
-    sites, _ = _laplace_sites(features, sign, start=start, tol=tol)
-    w, root, half_log_det = weights_of(features, sites)
-    mean = features @ w
-    half = _times_features(root, features)
-    covariance = half.T @ half
-    # d log Z / d f at fixed K, and its product with the derivative of the mode in the prior values.
-    _, W, third = derivatives(sign, mean)
-    by_f = 0.5 * np.diagonal(covariance) * third
-    return Evidence(
-        value=_log_joint(sign, w, mean) - half_log_det,
-        gradient=_gradient(mean, covariance, sites, by_f - W * (covariance @ by_f)),
-        sites=sites,
-    )
-
-
 EP = Approximation(find_sites=_ep_sites, evidence=_ep_evidence)
-LAPLACE = Approximation(find_sites=_laplace_sites, evidence=_laplace_evidence)
-
-
-def derivatives(sign: FloatArray, f: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    r"""First derivative, minus the second, and the third of :math:`\log \Phi(z f)`, each (N,)."""
-    a = sign * f
-    r = inverse_mills(a)
-    p = positive_mean(a)  # p = r + a, without cancellation
-    return sign * r, r * p, sign * r * (p * (r + p) - 1.0)
-
-
-def _expanded_sites(sign: FloatArray, f: FloatArray) -> Sites:
-    """Sites of the log factors about latent values f (N,)."""
-    g, W, _ = derivatives(sign, f)
-    return Sites(precision=W, location=W * f + g)
 
 
 @njit(**_OPTIONS)

@@ -19,7 +19,7 @@ from bsdr_models.dgplvm.map_search import Mode, make_objective
 from bsdr_models.dgplvm.objective import WellPosedObjective
 from bsdr_models.dgplvm.priors import KERNEL
 from bsdr_models.dgplvm.problem import Problem
-from bsdr_models.dgplvm.spec import SPEC
+from bsdr_models.dgplvm.trees import SPEC
 from bsdr_models.inference.sampling import Sampled, Schedule
 from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.linalg import cholesky
@@ -35,16 +35,6 @@ ADVI_STEPS = 5_000
 ADVI_STARTS = (1e-6, 1.0)
 # Step of finite differences of the gradient, for variables of order one.
 STEP = 1e-5
-
-
-def check_declared(problem: Problem) -> None:
-    """Raise a ValueError if the density of a problem is improper or has no PyMC model."""
-    if not np.isfinite(problem.priors.weight):
-        raise ValueError("the PyMC model needs a finite weight, got infinity")
-    if problem.dynamics is not None:
-        raise ValueError(
-            "the PyMC model of a fit has no sequences; dgplvm.build_model(sequence=) has them"
-        )
 
 
 def sample(
@@ -80,7 +70,6 @@ def declare_model(problem: Problem, settings: Mapping[str, float]) -> "pm.Model"
     """The PyMC model on the training samples, with the settings of the mapping of a fit."""
     from bsdr_models.dgplvm.model import build_model
 
-    check_declared(problem)
     return build_model(
         problem.X,
         problem.y_index,

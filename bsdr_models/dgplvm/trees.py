@@ -1,17 +1,43 @@
-"""Fits of D-GPLVM as ``xarray.DataTree``."""
+"""Variables of D-GPLVM, and its fits as ``xarray.DataTree``."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 import numpy as np
 import xarray as xr
 
-from bsdr_models.dgplvm.criteria import class_centroids
-from bsdr_models.dgplvm.engines import FitResult
-from bsdr_models.dgplvm.spec import SPEC
+from bsdr_models.dgplvm.posterior import FitResult
+from bsdr_models.dgplvm.problem import class_centroids
 from bsdr_models.inference import datatree
 from bsdr_models.inference.datatree import Context, InferenceMethod
-from bsdr_models.inference.dims import LABEL, TERM
+from bsdr_models.inference.dims import COMPONENT, FEATURE, LABEL, OBS, TERM
+from bsdr_models.inference.spec import ModelSpec
 from bsdr_models.numerics.arrays import FloatArray, IntArray
+
+SPEC = ModelSpec(
+    name="dgplvm",
+    citation_bibtex="""@inproceedings{urtasun2007dgplvm,
+  author    = {Urtasun, Raquel and Darrell, Trevor},
+  title     = {Discriminative {Gaussian} Process Latent Variable Model for Classification},
+  booktitle = {Proceedings of the 24th International Conference on Machine Learning},
+  pages     = {927--934},
+  year      = {2007},
+}""",
+    variables=MappingProxyType(
+        {
+            "X": (OBS, FEATURE),
+            "y": (OBS,),
+            "latent_raw": (OBS, COMPONENT),
+            "latent": (OBS, COMPONENT),
+            "signal_variance": (),
+            "lengthscale": (),
+            "noise_variance": (),
+            "criterion": (),
+        }
+    ),
+    identified=("signal_variance", "lengthscale", "noise_variance", "criterion"),
+    alignment=MappingProxyType({"loadings": "latent", "method": "procrustes"}),
+)
 
 
 def make_tree(
@@ -20,7 +46,7 @@ def make_tree(
     *,
     fit: Mapping[str, FloatArray],
     method: InferenceMethod,
-    dims: Mapping[str, tuple[str, ...]],
+    dims: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
 ) -> xr.DataTree:
     """Tree of a fit, with further summaries ``fit`` and dims of free variables.
 

@@ -12,17 +12,14 @@ References
 
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pymc as pm
-import pytensor.tensor as pt
 from pymc.variational.approximations import MeanField
 from pytensor.compile.mode import get_default_mode
-from pytensor.graph.basic import Apply
-from pytensor.graph.op import Op
 
 from bsdr_models.inference.sampling import Sampled
 from bsdr_models.inference.spec import ModelSpec
@@ -166,32 +163,6 @@ def fit_advi(
         fit={"elbo": -best.hist, "restarts": np.array(restarts)},
         interrupted=interrupted,
     )
-
-
-class HandWritten(Op):
-    """Op of a NumPy function of arrays, which returns a scalar and its gradient by each array.
-
-    It has first derivatives only, and is for densities whose graph compiles or runs slowly.
-    """
-
-    default_output = 0  # the others are the gradients
-
-    def __init__(self, function: Callable[..., tuple[float | FloatArray, ...]]) -> None:
-        self.function = function
-
-    def make_node(self, *inputs: Any) -> Apply[Any]:
-        """Node of the graph with the value and the gradients as outputs."""
-        variables = [pt.as_tensor_variable(value) for value in inputs]
-        return Apply(self, variables, [pt.dscalar(), *(v.type() for v in variables)])
-
-    def perform(self, node: Apply[Any], inputs: Any, output_storage: Any) -> None:
-        """Call the function."""
-        for cell, value in zip(output_storage, self.function(*inputs), strict=True):
-            cell[0] = np.asarray(value, dtype=np.float64)
-
-    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
-        """Gradient of a function of the value."""
-        return [cotangents[0] * gradient for gradient in outputs[1:]]
 
 
 def _complete(

@@ -1,17 +1,17 @@
 """The models as their papers print them, for comparison with the recommended models.
 
-Every class has the engines of its paper. Their steps are the functions ``init`` and ``step`` of
-four modules: ``bsdr.mean_field``, ``bsdr.gibbs``, ``bm2pca.mean_field`` and ``bm2pca.gibbs``.
+Each folder has the model in PyMC, the steps of the paper's engines, and ``fit`` and ``predict``,
+which run them; it says which function is which equation. The classes are these fits as estimators
+of scikit-learn.
 """
 
 from bsdr_models.lazy import load_on_use
 from bsdr_models.papers import bm2pca, bsdr, dgplvm
 
 _PUBLIC = {
-    "PaperBM2PCAClassifier": "bm2pca.estimator",
-    "PaperBSDRClassifier": "bsdr.estimator",
-    "PaperBSDRRegressor": "bsdr.estimator",
-    "PaperDGPLVMClassifier": "dgplvm.estimator",
+    "PaperBM2PCAClassifier": "estimator",
+    "PaperBSDRClassifier": "estimator",
+    "PaperDGPLVMClassifier": "estimator",
 }
 
 __all__ = [*_PUBLIC, "bm2pca", "bsdr", "dgplvm"]

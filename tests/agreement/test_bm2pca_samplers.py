@@ -9,10 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bsdr_models.bm2pca.priors import SAMPLING
+from bsdr_models.bm2pca.loss_augmentation import margins_of
 from bsdr_models.inference.sampling import Schedule, run_gibbs
-from bsdr_models.papers.bm2pca import gibbs
-from bsdr_models.papers.bm2pca.loss_augmentation import margins_of
+from bsdr_models.papers.bm2pca import SAMPLING, gibbs
 from bsdr_models.papers.bm2pca.model import declare
 
 N, D, R = 30, 4, 2
@@ -56,7 +55,7 @@ def identified(values, X):
 def by_gibbs(case, *, seed):
     X, y = problem(case)
     epsilon = None if CASES[case][0] == "signs" else EPSILON
-    data = gibbs.Data(X=X, margins=margins_of(y, C, epsilon))
+    data = gibbs.SignData(X=X, margins=margins_of(y, C, epsilon))
     keep = ("coef", "intercept", *PARAMETERS)
     keep += ("latent", "scores") if y.shape[1] > 1 else ()
 

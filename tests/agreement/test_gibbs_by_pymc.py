@@ -10,7 +10,8 @@ import pytest
 from sklearn.datasets import load_iris
 from sklearn.preprocessing import scale
 
-from bsdr_models import bm2pca, bsdr, papers
+from bsdr_models import papers
+from bsdr_models.bm2pca.loss_augmentation import margins_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "how_to" / "pymc.md"
 SIZE = {"n_components": 2, "n_chains": 1}
@@ -18,7 +19,7 @@ N_TUNE, N_DRAWS = 3, 8
 
 
 def of_bsdr(X, y):
-    priors = bsdr.Priors()
+    priors = papers.bsdr.Priors()
     data = papers.bsdr.mean_field.make_data(
         X, y, n_labels=3, target="multiclass", projection_prior="entrywise"
     )
@@ -31,10 +32,10 @@ def of_bsdr(X, y):
 
 def of_bm2pca(X, y):
     X, y = X[y > 0], y[y > 0] - 1
-    priors = bm2pca.SAMPLING
+    priors = papers.bm2pca.SAMPLING
     signs = 2.0 * y[:, None] - 1.0
-    margins = papers.bm2pca.mean_field.make_data([X], signs, cost=1.0).margins
-    data = papers.bm2pca.gibbs.Data(X=X, margins=margins)
+    margins = margins_of(signs, 1.0, None)
+    data = papers.bm2pca.gibbs.SignData(X=X, margins=margins)
     return papers.bm2pca.build_model(X, y, n_components=2, priors=priors, C=1.0), {
         "start": lambda rng: papers.bm2pca.gibbs.init(data, priors, **SIZE, rng=rng),
         "sweep": lambda state, rng: papers.bm2pca.gibbs.step(state, data, priors, rng=rng),

@@ -51,10 +51,9 @@ MODELS = {
         papers.bm2pca.build_model, X[:, 0], target="regression", **PAPER_BM2PCA
     ),
     "augmented bm2pca": declaring(papers.bm2pca.build_model, augmented=True, **PAPER_BM2PCA),
-    "dgplvm dynamics": declaring(dgplvm.build_model, sequence=Y, **ONE),
+    "dgplvm": declaring(dgplvm.build_model, **ONE),
     "paper dgplvm": declaring(
         papers.dgplvm.build_model,
-        sequence=Y,
         classifier=True,
         X_new=X[:3],
         n_components=1,

@@ -14,13 +14,13 @@ import pytest
 from scipy import stats
 
 from bsdr_models import BM2PCAClassifier
+from bsdr_models.bm2pca import mean_field as mf
 from bsdr_models.bm2pca import views
+from bsdr_models.bm2pca.loss_augmentation import Margins
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.bm2pca.views import Loadings, Offset, ViewState
 from bsdr_models.numerics.factors import Gamma
 from bsdr_models.papers import PaperBM2PCAClassifier
-from bsdr_models.papers.bm2pca import mean_field as mf
-from bsdr_models.papers.bm2pca.loss_augmentation import Margins
 
 # No two hyper-parameters agree, and none is its own inverse.
 PRIORS = Priors(
@@ -63,7 +63,7 @@ class Problem:
     cost: float
     epsilon: float | None
     n_components: int
-    data: mf.Data
+    data: mf.ViewData
     priors: Priors
 
     def bound(self, state):
@@ -102,7 +102,7 @@ def make_problem(case="binary", *, priors=PRIORS, seed=0, n_components=N_COMPONE
         cost=cost,
         epsilon=epsilon,
         n_components=n_components,
-        data=mf.Data(views=held, margins=margins),
+        data=mf.ViewData(views=held, margins=margins),
         priors=priors,
     )
 
@@ -273,7 +273,7 @@ def scrambled(problem, rng):
     mean = rng.standard_normal((n, r))
     cov = random_covs(rng, k, 1 + r)
     z_cov = random_covs(rng, n, r)
-    return mf.State(
+    return mf.FactorState(
         views=tuple(own),
         latent=mf.make_latent(mean, z_cov, log_dets(z_cov), problem.data),
         weights=mf.Weights(mean=rng.standard_normal((1 + r, k)), cov=cov, log_det=log_dets(cov)),
@@ -411,7 +411,6 @@ FORMS = {
     "default": {},
     "default_one_vs_rest": {"loss__strategy": "one_vs_rest"},
     "paper": {},
-    "paper_one_vs_rest": {"loss__strategy": "one_vs_rest"},
     "gibbs": {"inference": "gibbs", **FEW_DRAWS},
     "nuts": {"inference": "nuts", **FEW_DRAWS, "sampling__draws": 5, "sampling__tune": 5},
     "advi": {"inference": "advi", **FEW_DRAWS},
@@ -425,9 +424,8 @@ def make_form():
     def make(form, **more):
         fixed = {"loss__C": 10.0, "loss__calibrate": False, "random_state": 0}
         if form.startswith("default"):
-            model = BM2PCAClassifier()
-        else:
-            model, fixed["n_sweeps"] = PaperBM2PCAClassifier(), 5
-        return model.set_params(**fixed | FORMS[form] | more)
+            return BM2PCAClassifier().set_params(**fixed | FORMS[form] | more)
+        model = PaperBM2PCAClassifier(random_state=0)
+        return model.set_params(**FORMS[form] | {k.removeprefix("loss__"): more[k] for k in more})
 
     return make

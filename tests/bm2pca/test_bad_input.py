@@ -7,18 +7,14 @@ import pytest
 from scipy import sparse
 from sklearn.exceptions import NotFittedError
 
-from bsdr_models import BM2PCAClassifier, BM2PCARegressor, HingeLoss
-from bsdr_models.papers import PaperBM2PCAClassifier
-from bsdr_models.papers.bm2pca import gibbs, mean_field
+from bsdr_models import BM2PCAClassifier, BM2PCARegressor
+from bsdr_models.bm2pca import mean_field
+from bsdr_models.papers.bm2pca import gibbs
 
 pytestmark = pytest.mark.filterwarnings("ignore:R-hat of the identified quantities")
 
-BY_SWEEPS = ("default", "default_one_vs_rest", "paper", "paper_one_vs_rest", "regressor")
-every_estimator = pytest.mark.parametrize("name", [*BY_SWEEPS, "gibbs"])
-# For tests that fit, which takes a sampler most of a second.
-each_fit = pytest.mark.parametrize(
-    "name", [*BY_SWEEPS, pytest.param("gibbs", marks=pytest.mark.slow)]
-)
+BY_SWEEPS = ("default", "default_one_vs_rest", "regressor")
+every_estimator = pytest.mark.parametrize("name", BY_SWEEPS)
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +87,7 @@ def test_invalid_sparse_features_raise(iris, make, kind):
 
 
 @pytest.mark.parametrize("name", ["paper", "gibbs", "regressor"])
-def test_the_paper_s_models_refuse_sparse_samples(iris, make, name):
+def test_the_other_models_refuse_sparse_samples(iris, make, name):
     X, y = iris
     with pytest.raises(TypeError, match="BM2PCAClassifier"):
         make(name).fit(sparse.csr_array(X), y)
@@ -106,26 +102,10 @@ def test_a_sample_without_observed_values_raises(iris, make, name):
         make(name).fit(X, target(name, X, y))
 
 
-@pytest.mark.parametrize("kind", ["nan", "views"])
-def test_samplers_need_complete_samples_of_one_view(iris, make, kind):
-    X, y = iris
-    views = {"a": [0, 1], "b": [2, 3]} if kind == "views" else None
-    X = with_value(X, np.nan) if kind == "nan" else X
-    with pytest.raises(ValueError, match="needs complete samples of one view"):
-        make("gibbs", views=views).fit(X, y)
-
-
 def test_an_output_without_any_target_raises(iris):
     X, y = iris
     with pytest.raises(ValueError, match="output 1 of y has no target at all"):
         BM2PCARegressor().fit(X, np.column_stack([y, np.full(len(y), np.nan)]))
-
-
-@pytest.mark.parametrize("inference", ["gibbs", "nuts", "advi"])
-def test_samplers_need_one_subspace(iris, inference):
-    model = PaperBM2PCAClassifier(inference=inference, loss=HingeLoss(strategy="one_vs_rest"))
-    with pytest.raises(ValueError, match="needs strategy='shared', got 'one_vs_rest'"):
-        model.fit(*iris)
 
 
 @pytest.mark.parametrize("kind", [BM2PCAClassifier, BM2PCARegressor])
@@ -143,7 +123,7 @@ def test_too_few_samples_for_cross_validation(iris, assert_finite, kind):
         np.testing.assert_array_equal([model.slope_, model.std_factor_], 1.0)
 
 
-@each_fit
+@every_estimator
 def test_predictions_of_incomplete_samples_do_not_depend_on_the_batch(iris, fitted, outputs, name):
     X, model = iris[0].copy(), fitted(name)
     X[::4, 1], X[17, 2:] = np.nan, np.nan
@@ -154,12 +134,11 @@ def test_predictions_of_incomplete_samples_do_not_depend_on_the_batch(iris, fitt
                 np.testing.assert_allclose(values[0], together[key][n], rtol=1e-8, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", ["paper", "paper_one_vs_rest", "regressor"])
+@pytest.mark.parametrize("name", ["paper", "regressor"])
 def test_an_interrupt_keeps_the_sweeps_so_far(iris, make, assert_finite, interrupt, name):
     X, y = iris
-    more = {} if name == "regressor" else {"n_sweeps": "converged"}
-    interrupt(mean_field, "step", 3 * (3 if name == "paper_one_vs_rest" else 1) + 1)
-    model = make(name, **more).fit(X, target(name, X, y))
+    interrupt(mean_field, "step", 4)
+    model = make(name).fit(X, target(name, X, y))
     assert model.interrupted_
     assert not model.converged_
     assert model.n_iter_ == 3

@@ -7,10 +7,10 @@ import pytest
 from scipy import optimize, stats
 from scipy.special import gammaln
 
+from bsdr_models.bm2pca import mean_field as mf
+from bsdr_models.bm2pca.loss_augmentation import margins_of
 from bsdr_models.bm2pca.views import make_view
 from bsdr_models.numerics.factors import Gamma
-from bsdr_models.papers.bm2pca import mean_field as mf
-from bsdr_models.papers.bm2pca.loss_augmentation import margins_of
 
 LOG_2PI = np.log(2.0 * np.pi)
 
@@ -99,7 +99,7 @@ def test_precisions_give_the_exact_evidence(lab, case):
 def classifier(lab, *, Z, y, nu, cost):
     """A state with known Z and nu, its weights and slack scales at a fixed point; and the bound."""
     n, r = Z.shape
-    data = mf.Data(
+    data = mf.ViewData(
         views=(make_view(np.random.default_rng(0).standard_normal((n, r + 1))),),
         margins=margins_of(y[:, None], cost, None),
     )

@@ -13,7 +13,7 @@ CASES = ("binary", "shared", "regression", "regression shared")
 
 
 def data_of(problem):
-    return gibbs.Data(X=problem.X[0], margins=problem.data.margins)
+    return gibbs.SignData(X=problem.X[0], margins=problem.data.margins)
 
 
 def some_state(problem, *, n_chains=1, seed=0, sweeps=3):

@@ -9,9 +9,9 @@ from functools import partial
 import numpy as np
 import pytest
 
+from bsdr_models.bm2pca.loss_augmentation import Margins, margins_of
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.papers.bm2pca import gibbs, soft_margin_draws
-from bsdr_models.papers.bm2pca.loss_augmentation import Margins, margins_of
 
 PRIORS = Priors(
     loading_shape=8.0,
@@ -71,7 +71,9 @@ def draw_joint(target, n_labels, *, n_chains, rng):
         margins = Margins(y=y, observed=labels != 0.0, cost=cost, epsilon=EPSILON)
         slack = draw_slack(cost * np.stack([y - f - EPSILON, f - y - EPSILON]), rng)
         slack = np.swapaxes(slack, 0, 1)
-        return gibbs.GibbsState(**state, slack_scale=slack), gibbs.Data(X=X, margins=margins)
+        return gibbs.MarginGibbsState(**state, slack_scale=slack), gibbs.SignData(
+            X=X, margins=margins
+        )
     found, kept = [], 0
     while kept < n_chains:
         state, X, f = draw_prior(n_labels, 50_000, rng)
@@ -82,8 +84,8 @@ def draw_joint(target, n_labels, *, n_chains, rng):
     whole = {k: np.concatenate([part[k] for part in found])[:n_chains] for k in found[0]}
     X, f = whole.pop("X"), whole.pop("f")
     slack = draw_slack(cost * (1.0 - labels * f), rng)
-    problem = gibbs.Data(X=X, margins=margins_of(labels, cost, None))
-    return gibbs.GibbsState(**whole, slack_scale=slack[:, None]), problem
+    problem = gibbs.SignData(X=X, margins=margins_of(labels, cost, None))
+    return gibbs.MarginGibbsState(**whole, slack_scale=slack[:, None]), problem
 
 
 def draw_slack(u, rng):

@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bsdr_models.bm2pca import mean_field as mf
+from bsdr_models.bm2pca.loss_augmentation import margins_of
 from bsdr_models.bm2pca.priors import PAPER
 from bsdr_models.bm2pca.views import make_view
-from bsdr_models.papers.bm2pca import mean_field as mf
-from bsdr_models.papers.bm2pca.loss_augmentation import margins_of
 
 
 def without_targets(data):
@@ -75,7 +75,7 @@ HARD_ROWS = {
 def test_bound_rises_for_extreme_data_and_costs(rows, cost, labelled):
     X = HARD_ROWS[rows]
     y = np.where(np.arange(X.shape[0]) % 2, 1.0, -1.0)[:, None]
-    data = mf.Data(views=(make_view(X),), margins=margins_of(y, cost, None))
+    data = mf.ViewData(views=(make_view(X),), margins=margins_of(y, cost, None))
     data = data if labelled else without_targets(data)
     state = mf.init(data, PAPER, n_components=4, rng=np.random.default_rng(3))
     bounds = []
@@ -122,7 +122,7 @@ def test_samples_without_a_label_begin_at_the_mean_of_the_others(n_labels):
     y = np.where(np.arange(30)[:, None] % 5 == np.arange(n_labels), 1.0, -1.0)
     known = np.arange(30) % 3 > 0
     y[~known] = 0.0
-    data = mf.Data(
+    data = mf.ViewData(
         views=(make_view(rng.standard_normal((30, 6))),),
         margins=margins_of(y, 1.0, None),
     )

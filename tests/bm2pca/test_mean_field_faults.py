@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bsdr_models.bm2pca import mean_field as mf
 from bsdr_models.bm2pca import views
-from bsdr_models.papers.bm2pca import mean_field as mf
-from bsdr_models.papers.bm2pca.loss_augmentation import Margins
+from bsdr_models.bm2pca.loss_augmentation import Margins
 
 LOG_2PI = np.log(2.0 * np.pi)
 CHECKS = ("monte_carlo", "monotone", "stationary")

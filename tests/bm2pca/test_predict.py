@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from bsdr_models import BM2PCAClassifier
+from bsdr_models.bm2pca.conjugate import MarginPosterior
 from bsdr_models.bm2pca.factor_model import FactorModel, impute, spread_of_missing
+from bsdr_models.bm2pca.mean_field import Weights
 from bsdr_models.bm2pca.views import Loadings, Offset, ViewState
 from bsdr_models.numerics.factors import Gamma
-from bsdr_models.papers.bm2pca.mean_field import Weights
-from bsdr_models.papers.bm2pca.posterior import DrawPosterior, MarginPosterior
+from bsdr_models.papers.bm2pca.fitting import BM2PCADraws
 
 R, K = 3, 2
 N_DRAWS = 100_000
@@ -134,19 +135,14 @@ def test_covariance_of_class_scores_is_that_of_missing_values():
         np.testing.assert_allclose(own, expected, rtol=1e-9, atol=1e-12)
 
 
-def random_posterior(problems=2, spread=0.2, seed=74):
+def random_posterior(spread=0.2, seed=74):
     rng = np.random.default_rng(seed)
-    states, models = [], []
-    for _ in range(problems):
-        root = 0.3 * rng.standard_normal((K, 1 + R, 1 + R))
-        weights = Weights(
-            mean=rng.standard_normal((1 + R, K)),
-            cov=root @ root.swapaxes(1, 2),
-            log_det=np.zeros(K),
-        )
-        states.append(SimpleNamespace(weights=weights))
-        models.append(FactorModel(states=(known_view(rng, 7, spread=spread),)))
-    return rng, MarginPosterior(factor_models=tuple(models), states=tuple(states))
+    root = 0.3 * rng.standard_normal((K, 1 + R, 1 + R))
+    weights = Weights(
+        mean=rng.standard_normal((1 + R, K)), cov=root @ root.swapaxes(1, 2), log_det=np.zeros(K)
+    )
+    model = FactorModel(states=(known_view(rng, 7, spread=spread),))
+    return rng, MarginPosterior(factor_model=model, state=SimpleNamespace(weights=weights))
 
 
 def agree(draws, mean, variance=None):
@@ -167,57 +163,56 @@ def test_score_moments_are_those_of_draws(missing):
     if missing:
         rows[1:3, 2:5] = np.nan
     mean, variance = posterior.score_moments(rows)
-    assert mean.shape == variance.shape == (4, 2 * K)
+    assert mean.shape == variance.shape == (4, K)
     np.testing.assert_allclose(posterior.scores(rows), mean, rtol=1e-12)
-    for p, model in enumerate(posterior.factor_models):
-        centre, cov = model.embed(model.view(rows))
-        cov = np.broadcast_to(cov, (4, R, R))
-        for n in range(4):
-            z = rng.multivariate_normal(centre[n], cov[n], size=N_DRAWS)
-            for c in range(K):
-                w = posterior.states[p].weights
-                eta = rng.multivariate_normal(w.mean[:, c], w.cov[c], size=N_DRAWS)
-                f = eta[:, 0] + np.sum(eta[:, 1:] * z, axis=1)
-                agree(f, mean[n, p * K + c], variance[n, p * K + c])
+    model = posterior.factor_model
+    w = posterior.state.weights
+    centre, cov = model.embed(model.view(rows))
+    cov = np.broadcast_to(cov, (4, R, R))
+    for n in range(4):
+        z = rng.multivariate_normal(centre[n], cov[n], size=N_DRAWS)
+        for c in range(K):
+            eta = rng.multivariate_normal(w.mean[:, c], w.cov[c], size=N_DRAWS)
+            f = eta[:, 0] + np.sum(eta[:, 1:] * z, axis=1)
+            agree(f, mean[n, c], variance[n, c])
 
 
 def test_effects_give_the_mean_score_of_complete_samples():
     """For one draw of all parameters, through the joint normal of z and x."""
     rng, posterior = random_posterior(spread=0.0)
     rows = rng.standard_normal((3, 7))
-    for model, state in zip(posterior.factor_models, posterior.states, strict=True):
-        eta = state.weights.mean
-        coef, intercept = model.effects(eta)
-        centre, spread = joint_normal(model, 7)
-        for row in rows:
-            z, _ = conditional(centre, spread, np.arange(R), R + np.arange(7), row)
-            np.testing.assert_allclose(row @ coef + intercept, eta[0] + z @ eta[1:], rtol=1e-9)
+    eta = posterior.state.weights.mean
+    coef, intercept = posterior.effects()
+    centre, spread = joint_normal(posterior.factor_model, 7)
+    for row in rows:
+        z, _ = conditional(centre, spread, np.arange(R), R + np.arange(7), row)
+        np.testing.assert_allclose(row @ coef + intercept, eta[0] + z @ eta[1:], rtol=1e-9)
 
 
-def test_draws_are_averaged():
+def test_latent_coordinates_of_draws_are_their_conditionals():
+    """Means, and covariances within and between draws."""
     rng = np.random.default_rng(75)
-    draws = DrawPosterior(
+    draws = BM2PCADraws(
         loadings=rng.standard_normal((5, 7, R)),
         offset=rng.standard_normal((5, 7)),
         noise_precision=rng.gamma(3.0, size=5),
         weights=rng.standard_normal((5, 1 + R, K)),
+        coef=rng.standard_normal((7, K)),
+        intercept=rng.standard_normal(K),
+        exclusive=True,
     )
     rows = rng.standard_normal((3, 7))
-    rows[1, 4:] = np.nan
-    mean = draws.scores(rows)
+    found = draws.embed(rows)
     for n, row in enumerate(rows):
-        seen = ~np.isnan(row)
-        firsts = []
-        for s in range(5):
-            W, tau = draws.loadings[s], draws.noise_precision[s]
-            cov = np.block(
-                [[np.eye(R), W[seen].T], [W[seen], W[seen] @ W[seen].T + np.eye(seen.sum()) / tau]]
-            )
-            centre = np.concatenate([np.zeros(R), draws.offset[s, seen]])
-            z, _ = conditional(centre, cov, np.arange(R), np.arange(R, len(cov)), row[seen])
-            eta = draws.weights[s]
-            firsts.append(eta[0] + z @ eta[1:])
-        np.testing.assert_allclose(mean[n], np.mean(firsts, axis=0), rtol=1e-9)
+        each = []
+        for W, t, tau in zip(draws.loadings, draws.offset, draws.noise_precision, strict=True):
+            cov = np.block([[np.eye(R), W.T], [W, W @ W.T + np.eye(7) / tau]])
+            centre = np.concatenate([np.zeros(R), t])
+            each.append(conditional(centre, cov, np.arange(R), R + np.arange(7), row))
+        mean, cov = map(np.array, zip(*each, strict=True))
+        np.testing.assert_allclose(found.mean[n], mean.mean(axis=0), rtol=1e-9)
+        between = np.cov(mean.T, bias=True)
+        np.testing.assert_allclose(found.cov[n], cov.mean(axis=0) + between, rtol=1e-9)
 
 
 def principal_data(n, *, seed=76, noise=0.3):
@@ -228,14 +223,10 @@ def principal_data(n, *, seed=76, noise=0.3):
     return rng, X, t, W @ W.T + noise**2 * np.eye(6)
 
 
-LONG = {"default": {}, "paper": {"n_sweeps": 20}}
-
-
-@pytest.mark.parametrize("kind", LONG)
-def test_imputation_is_close_to_the_true_conditional_mean(make_form, kind):
+def test_imputation_is_close_to_the_true_conditional_mean(make_form):
     rng, X, t, cov = principal_data(2200)
     y = (X[:, 0] + 0.5 * rng.standard_normal(2200) > t[0]).astype(int)
-    model = make_form(kind, n_components=2, **LONG[kind])
+    model = make_form("default", n_components=2)
     train, test = X[:2000].copy(), X[2000:]
     train[rng.random(train.shape) < 0.2] = np.nan
     model.fit(train, y[:2000])

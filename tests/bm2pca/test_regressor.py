@@ -9,9 +9,9 @@ from sklearn.linear_model import RidgeCV
 from sklearn.model_selection import train_test_split
 
 from bsdr_models import BM2PCARegressor
-from bsdr_models.bm2pca.priors import SAMPLING
-from bsdr_models.papers.bm2pca import regressor
-from bsdr_models.papers.bm2pca.regressor import calibration, noise_variance
+from bsdr_models.bm2pca import regressor
+from bsdr_models.bm2pca.regressor import calibration, noise_variance
+from bsdr_models.papers.bm2pca import SAMPLING
 
 
 def quick(**more):
@@ -75,7 +75,7 @@ def test_predictions_are_moments_of_draws_from_the_fit(missing):
     mean, std = model.predict(new, return_std=True)
     rng = np.random.default_rng(12)
     z_mean, z_cov = model.transform(new, return_cov=True)
-    eta = model._result.posterior.states[0].weights
+    eta = model._result.posterior.state.weights
     for n in range(3):
         z = rng.multivariate_normal(z_mean[n], z_cov[n], size=200_000)
         w = rng.multivariate_normal(eta.mean[:, 0], eta.cov[0], size=200_000)

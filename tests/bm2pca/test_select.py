@@ -13,24 +13,14 @@ from bsdr_models import BM2PCAClassifier, HingeLoss
 from bsdr_models.bm2pca import engines as default_engines
 from bsdr_models.bm2pca.engines import LOG_T, OF_FOLD, Settings, Task
 from bsdr_models.bm2pca.posterior import LAPSE, link_of
-from bsdr_models.bm2pca.problem import Problem
 from bsdr_models.data.training import Training
-from bsdr_models.estimators.calibration import POWER, Calibration, judge
+from bsdr_models.estimators.calibration import Calibration, judge
 from bsdr_models.learned_metric.weights import SHARPNESS, MetricWeights
-from bsdr_models.papers.bm2pca import engines, select
-from bsdr_models.papers.bm2pca.select import choose_best, cross_validate
 
 
 def make_training(X, y, n_classes, metric=None):
     rng = np.random.default_rng(0)
     return Training.of(X, y, n_classes, np.ones(X.shape[1]), metric=metric, rng=rng)
-
-
-def judged_by(scores, y, fold, exclusive=True):
-    """Selection from class scores (G, N, K); the features have no part in it."""
-    X = np.random.default_rng(1).standard_normal((len(y), 2))
-    n_classes = y.max() + 1 if exclusive else y.shape[1]
-    return choose_best(scores, fold, exclusive, make_training(X, y, n_classes))
 
 
 def known_log_p(scores, y, lapse):
@@ -52,17 +42,7 @@ def root_mean_square(scores):
     return np.sqrt(np.mean((scores - scores.mean(axis=-1, keepdims=True)) ** 2))
 
 
-def by_temperature(scores, y, size, *, power, lapse):
-    """Log evidence and mean of log T, by a fine grid; log T / size is normal a priori."""
-    grid = LOG_T.mean + LOG_T.sd * np.linspace(-4.0, 4.0, 1001)
-    log_prior = norm.logpdf(grid, LOG_T.mean, LOG_T.sd)
-    log_prior -= logsumexp(log_prior)
-    values = [known_log_p(scores / (size * np.exp(t)), y, lapse).sum() for t in grid]
-    log_w = log_prior + power * np.array(values)
-    return logsumexp(log_w), np.log(size) + softmax(log_w) @ grid
-
-
-# ------------------------------------------------------------------------------- the best one
+# ------------------------------------------------------------------------------- held-out samples
 
 
 def classes(n=60, k=4, seed=0):
@@ -70,94 +50,6 @@ def classes(n=60, k=4, seed=0):
     rng = np.random.default_rng(seed)
     y = np.arange(n) % k
     return y, rng.standard_normal((2, n, k)) + 2.0 * np.eye(k)[y]
-
-
-@pytest.mark.parametrize("k", [2, 4])
-def test_the_best_candidate_has_the_smallest_held_out_loss(k):
-    """Each at its own size of the scores; temperatures are integrated out."""
-    y, scores = classes(k=k)
-    scores[0] += np.random.default_rng(3).standard_normal(scores[0].shape)
-    scores[0] *= 30.0
-    if k == 2:
-        scores = scores[:, :, 1:] - scores[:, :, :1]
-    found = judged_by(scores, y, np.arange(60) // 12)
-    expected = [
-        -by_temperature(own, y, root_mean_square(own), power=1.0, lapse=0.0)[0] / 60
-        for own in scores
-    ]
-    np.testing.assert_allclose(found.log_loss, expected, rtol=1e-3)
-    assert found.best == 1
-
-
-@pytest.mark.parametrize("k", [2, 4])
-def test_temperature_is_in_units_of_class_scores(k):
-    """The mean of log T under the power of the likelihood, whatever the size of the scores."""
-    y, scores = classes(k=k)
-    scores = scores[:1]
-    if k == 2:
-        scores = scores[:, :, 1:] - scores[:, :, :1]
-    fold = np.arange(60) // 12
-    found = judged_by(scores, y, fold).judged
-    size = root_mean_square(scores[0])
-    _, log_t = by_temperature(scores[0], y, size, power=POWER, lapse=0.0)
-    assert np.log(found.calibration.temperature) == pytest.approx(log_t, abs=1e-3)
-    larger = judged_by(7.0 * scores, y, fold).judged
-    ratio = larger.calibration.temperature / found.calibration.temperature
-    assert ratio == pytest.approx(7.0, rel=1e-9)
-    np.testing.assert_allclose(larger.log_p, found.log_p, rtol=1e-9)
-
-
-def test_selection_prefers_log_loss_to_accuracy():
-    """One candidate has large errors; the other has twice as many small ones."""
-    y = np.repeat([0, 1], 50)
-    sure = np.where(y == 0, 1.0, -1.0)[:, None] * [1.0, -1.0]
-    wrong = sure.copy()
-    wrong[::10] *= -8.0
-    narrow = sure.copy()
-    narrow[::5] *= -0.05
-    scores = np.stack([wrong, narrow])
-    accuracy = (scores.argmax(axis=2) == y).mean(axis=1)
-    assert accuracy[0] > accuracy[1]
-    assert judged_by(scores, y, np.arange(100) % 5).best == 1
-
-
-def test_predictions_of_a_fold_do_not_know_its_labels():
-    """Temperature and signal are those of the other folds; frequencies are of all."""
-    y, scores = classes()
-    fold = np.arange(60) // 12
-    out = fold == 2
-    other = np.where(out, np.roll(y, 1), y)  # as many of each class
-    assert (np.bincount(other) == np.bincount(y)).all()
-    plain, changed = (judged_by(scores[:1], own, fold).judged for own in (y, other))
-    np.testing.assert_allclose(changed.log_p[out], plain.log_p[out], rtol=1e-12)
-    assert np.abs(changed.log_p[~out] - plain.log_p[~out]).max() > 1e-3
-    assert changed.score.score < plain.score.score
-
-
-def test_the_candidate_of_a_fold_is_that_of_the_other_folds():
-    """One candidate is right in one fold only, the other one everywhere else."""
-    y, _ = classes()
-    fold = np.arange(60) // 12
-    right, wrong = np.eye(4)[y], np.eye(4)[(y + 1) % 4]
-    out = (fold == 2)[:, None]
-    found = judged_by(np.stack([np.where(out, right, wrong), np.where(out, wrong, right)]), y, fold)
-    assert found.best == 1
-    np.testing.assert_array_equal(found.judged.log_p.argmax(axis=1) == y, fold != 2)
-
-
-def test_held_out_score_of_noise_is_that_of_no_features():
-    """Of the best of twelve candidates, whose probabilities are near the class frequencies."""
-    gains, signals, away = [], [], []
-    for seed in range(40):
-        rng = np.random.default_rng(seed)
-        scores = rng.standard_normal((12, 40, 1))
-        found = judged_by(scores, np.tile([0, 1], 20), np.arange(40) // 8).judged
-        gains.append(found.score.score + np.log(2.0))
-        signals.append(found.calibration.signal)
-        away.append(np.abs(np.exp(found.log_p) - 0.5).mean())
-    assert abs(np.mean(gains)) < 0.03
-    assert np.median(signals) < 0.5
-    assert np.mean(away) < 0.1
 
 
 @pytest.mark.slow
@@ -174,35 +66,6 @@ def test_held_out_scores_of_weak_classes_are_those_of_new_samples():
         new.append(-log_loss(y[40:], model.predict_proba(X[40:])))
     assert abs(np.mean(held_out) - np.mean(new)) < 0.1
     assert np.mean(new) > np.log(0.5)
-
-
-def test_judgement_of_a_clear_choice_is_that_of_all_folds():
-    y, scores = classes(n=4000)
-    found = judged_by(scores, y, np.arange(4000) % 5)
-    own = scores[found.best]
-    _, log_t = by_temperature(own, y, root_mean_square(own), power=POWER, lapse=0.0)
-    expected = known_log_p(own / np.exp(log_t), y, 0.0).mean()
-    # Nodes of log T are 0.15 apart.
-    assert np.log(found.judged.calibration.temperature) == pytest.approx(log_t, abs=0.075)
-    assert found.judged.calibration.signal == pytest.approx(1.0, abs=1e-9)
-    assert found.judged.score.score == pytest.approx(expected, abs=3e-3)
-
-
-def test_missing_labels_are_ignored():
-    rng = np.random.default_rng(2)
-    y = rng.choice([-1, 0, 1], (50, 3))
-    scores = rng.standard_normal((2, 50, 3)) + np.where(y < 0, 0, 2 * y - 1)
-    fold = np.arange(50) % 5
-    found = judged_by(scores, y, fold, exclusive=False)
-    again = judged_by(np.where(y < 0, -scores, scores), y, fold, exclusive=False)
-    np.testing.assert_allclose(again.log_loss, found.log_loss, rtol=1e-12)
-    assert again.judged.score == found.judged.score
-    # A label has one score, of its value 1 against its value 0.
-    expected = [
-        -by_temperature(own, y, root_mean_square(own[:, :, None]), power=1.0, lapse=0.0)[0] / 50
-        for own in scores
-    ]
-    np.testing.assert_allclose(found.log_loss, expected, rtol=1e-3)
 
 
 def test_one_wrong_sample_far_from_the_boundary_does_not_decide_the_temperature():
@@ -229,45 +92,6 @@ def wide_samples(n=18):
     rng = np.random.default_rng(3)
     y = np.arange(n) % 3
     return rng.standard_normal((n, 30)) + 2.0 * rng.standard_normal((3, 30))[y], y
-
-
-def wide_problem(strategy):
-    X, y = wide_samples()
-    Y = 2.0 * np.eye(3)[y] - 1.0
-    return Problem(X=X, Y=Y, n_components=2, strategy=strategy, exclusive=True), y
-
-
-def test_training_and_test_sets_are_disjoint():
-    """Every sample is held out once; scores are those of the fold that it is in."""
-    task, y = wide_problem("shared")
-    seen = []
-
-    def path_scores(part, X, candidates, rng):
-        both = np.concatenate([part.X, X])
-        assert len(np.unique(both, axis=0)) == len(both) == 18
-        seen.append(X)
-        return 2.0 * X[None, :, :3]
-
-    training = make_training(task.X, y, 3)
-    found = cross_validate(task, training, path_scores, [{}], rng=np.random.default_rng(0))
-    seen = np.concatenate(seen)
-    order = np.argmax(np.all(seen[:, None] == task.X, axis=2), axis=1)
-    np.testing.assert_array_equal(np.sort(order), np.arange(18))
-    expected = choose_best(2.0 * task.X[None, :, :3], training.divisions[0], True, training)
-    np.testing.assert_array_equal(found.log_loss, expected.log_loss)
-    np.testing.assert_array_equal(found.judged.log_p, expected.judged.log_p)
-
-
-def test_folds_are_skipped_after_enough_samples(monkeypatch):
-    """Six of eighteen samples suffice: two folds of three or four."""
-    monkeypatch.setattr(select, "ENOUGH_SAMPLES", 6)
-    task, y = wide_problem("shared")
-    training = make_training(task.X, y, 3)
-    found = cross_validate(
-        task, training, lambda part, X, *_: X[None, :, :3], [{}], rng=np.random.default_rng(0)
-    )
-    held_out = ~np.isnan(found.judged.log_p).any(axis=1)
-    np.testing.assert_array_equal(held_out, np.isin(training.divisions[0], [0, 1]))
 
 
 def test_held_out_values_are_those_of_their_samples(monkeypatch):
@@ -338,25 +162,6 @@ def test_weights_of_costs_are_powers_of_the_held_out_likelihood(monkeypatch):
     np.testing.assert_allclose(found.weight, weight, rtol=0.01)
     assert np.log(found.cost) == pytest.approx(weight @ np.log(costs), abs=0.01)
     assert weight.max() < 0.9  # no cost is alone
-
-
-# ------------------------------------------------------------------------------- paths
-
-TRAIN, TEST = np.arange(12), np.arange(12, 18)
-
-
-@pytest.mark.parametrize("cost", [10.0, 40.0])
-@pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
-def test_path_scores_are_those_of_single_fits(strategy, cost):
-    task, sweeps = wide_problem(strategy)[0], (1, 3, 4)
-    # The random stream of the first restart; some initial values are random.
-    (rng,) = np.random.default_rng(0).spawn(1)
-    settings = [{"C": cost, "n_sweeps": each} for each in sweeps]
-    path = engines.path_scores_of_sweeps(task.subset(TRAIN), task.X[TEST], settings, rng)
-    for scores, n in zip(path, sweeps, strict=True):
-        stream = np.random.default_rng(0)
-        fit = engines.fit_mean_field(task.subset(TRAIN), cost=cost, rng=stream, max_iter=n, tol=0.0)
-        np.testing.assert_allclose(scores, fit.posterior.scores(task.X[TEST]), rtol=1e-6)
 
 
 def third_fold(strategy):

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bsdr_models.bm2pca import mean_field as mf
 from bsdr_models.bm2pca import views
 from bsdr_models.bm2pca.factor_model import principal_scores
+from bsdr_models.bm2pca.loss_augmentation import margins_of
 from bsdr_models.bm2pca.priors import PAPER
 from bsdr_models.bm2pca.views import make_view
-from bsdr_models.papers.bm2pca import mean_field as mf
-from bsdr_models.papers.bm2pca.loss_augmentation import margins_of
 
 FORMS = {"tall": (9, 5), "wide": (6, 14), "square": (7, 7)}
 
@@ -57,7 +57,7 @@ def test_an_empty_sample_and_feature_have_their_priors():
     X[2], X[:, 4] = np.nan, np.nan
     y = np.where(np.arange(9) % 2, 1.0, -1.0)[:, None]
     y[2] = 0.0
-    data = mf.Data(views=(make_view(X),), margins=margins_of(y, 2.0, None))
+    data = mf.ViewData(views=(make_view(X),), margins=margins_of(y, 2.0, None))
     state = mf.init(data, PAPER, n_components=2, rng=np.random.default_rng(3))
     for _ in range(5):
         state = mf.sweep(state, data, PAPER)

@@ -11,7 +11,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import ndtr
 from sklearn.datasets import load_iris
 
-from bsdr_models import BSDRClassifier, BSDRRegressor, HierarchicalPriors, Priors
+from bsdr_models import BSDRClassifier, BSDRRegressor, HierarchicalPriors
 from bsdr_models.bsdr import Kernel, hmc, probit_choice, select
 from bsdr_models.bsdr import engines as fits
 from bsdr_models.bsdr import posterior as draws_module
@@ -24,6 +24,7 @@ from bsdr_models.data.validation import R_HAT_LIMIT
 from bsdr_models.estimators import calibration
 from bsdr_models.metrics import MIN_GAIN, N_STANDARD_ERRORS
 from bsdr_models.papers import PaperBSDRClassifier
+from bsdr_models.papers.bsdr import Priors
 
 N, D, K = 36, 4, 3
 TARGETS = ("multiclass", "multilabel", "regression")

@@ -5,10 +5,10 @@ from functools import partial
 import numpy as np
 import pytest
 
-from bsdr_models.bsdr.priors import Priors
 from bsdr_models.numerics.design import DenseDesign
 from bsdr_models.papers.bsdr import gibbs
 from bsdr_models.papers.bsdr.mean_field import Data
+from bsdr_models.papers.bsdr.priors import Priors
 
 PRIORS = Priors(
     projection_shape=7.0,

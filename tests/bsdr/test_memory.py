@@ -6,17 +6,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bsdr_models import BSDROptimization
 from bsdr_models.bsdr.posterior import Coordinates
-from bsdr_models.bsdr.priors import HierarchicalPriors, Priors
+from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import Problem, make_contrasts
 from bsdr_models.large import laplace
 from bsdr_models.large.dask_arrays import fit_scaler_of_chunks
 from bsdr_models.large.laplace import Response
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.papers import PaperBSDRClassifier
+from bsdr_models.papers.bsdr import Optimization
 from bsdr_models.papers.bsdr import mean_field as mf
 from bsdr_models.papers.bsdr.mean_field import make_data
+from bsdr_models.papers.bsdr.priors import Priors
 
 FLOAT = 8
 
@@ -57,7 +58,7 @@ def test_memory_of_prediction_is_linear_in_the_number_of_samples():
     model = PaperBSDRClassifier(
         2,
         priors=Priors(latent_scale=0.5),
-        optimization=BSDROptimization(max_iter=200),
+        optimization=Optimization(max_iter=200),
         random_state=0,
     )
     model.fit(X, (X[:, 0] > 0.0).astype(int))

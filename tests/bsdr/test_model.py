@@ -13,8 +13,9 @@ from scipy import integrate, stats
 from scipy.special import log_ndtr
 
 from bsdr_models.bsdr.model import _centre, build_model, log_choice_probability, log_phi
-from bsdr_models.bsdr.priors import HierarchicalPriors, Priors
+from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.papers.bsdr import build_model as build_paper_model
+from bsdr_models.papers.bsdr.priors import Priors
 
 N, D, R, K = 7, 4, 2, 3
 PRIORS = Priors(

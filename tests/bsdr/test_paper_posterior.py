@@ -5,17 +5,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.special import log_ndtr, logsumexp, ndtr
-from scipy.stats import multivariate_normal
 
-from bsdr_models.bsdr.priors import Priors
-from bsdr_models.papers.bsdr import posterior as posterior_module
-from bsdr_models.papers.bsdr.engines import fit_mean_field
+from bsdr_models.papers.bsdr import draws as draws_module
+from bsdr_models.papers.bsdr import fitting
+from bsdr_models.papers.bsdr.draws import BSDRDraws
 from bsdr_models.papers.bsdr.mean_field import make_data, update_projection
-from bsdr_models.papers.bsdr.posterior import DrawPosterior, MeanFieldPosterior
+from bsdr_models.papers.bsdr.priors import Priors
 
 TARGETS = ("multiclass", "multilabel", "regression")
 # Largest error of a probability that predictions may have.
 ERROR = 0.005
+# The same by draws of q.
+OF_DRAWS = 0.02
 
 
 def toy(target, *, n=24, d=4, r=2, k=3, seed=0):
@@ -28,20 +29,28 @@ def toy(target, *, n=24, d=4, r=2, k=3, seed=0):
     return X, y
 
 
+@pytest.fixture
+def many_draws(monkeypatch):
+    """Draws of q whose means have errors far below that of a prediction."""
+    monkeypatch.setattr(fitting, "N_DRAWS", 6000)
+    monkeypatch.setattr(draws_module, "N_DRAWS", 6000)
+
+
 def mean_field(target, *, prior="entrywise", latent_scale=0.5, n_iter=40, **sizes):
+    """Samples, state of a fit, and draws from it."""
     X, y = toy(target, **sizes)
     data = make_data(X, y, n_labels=3, target=target, projection_prior=prior)
     priors = Priors(latent_scale=latent_scale, projection_prior=prior)
     rng = np.random.default_rng(0)
-    found = fit_mean_field(data, priors, n_components=2, rng=rng, max_iter=n_iter).posterior
-    state = replace(found, projection=update_projection(found, data, priors))
-    return X, MeanFieldPosterior.of(state, data, latent_scale)
+    state = fitting.run_mean_field(data, priors, n_components=2, rng=rng, max_iter=n_iter).posterior
+    state = replace(state, projection=update_projection(state, data, priors))
+    found = fitting.draw(state, data, X, priors, rng)
+    return X, state, BSDRDraws.stack(found, target=target, latent_scale=latent_scale)
 
 
-def latent_moments(X, posterior, new):
+def latent_moments(X, state, new, latent_scale=0.5):
     """Means and standard deviations (M, R) of latent coordinates under q, by dense inverses."""
-    state = posterior.state
-    v = posterior.latent_scale**2
+    v = latent_scale**2
     d, r = X.shape[1], state.latent.mean.shape[1]
     phi = np.broadcast_to(state.projection_precision.mean, (d, r))
     cov = np.array([np.linalg.inv(np.diag(column) + X.T @ X / v) for column in phi.T])
@@ -49,13 +58,13 @@ def latent_moments(X, posterior, new):
     return new @ mean, np.sqrt(np.einsum("md,rde,me->mr", new, cov, new) + v)
 
 
-def utilities(X, posterior, new):
+def utilities(X, state, new, latent_scale=0.5):
     """Means and standard deviations (M, G, K) of utilities at nodes, and weights of these (G,)."""
-    mean, sd = latent_moments(X, posterior, new)
+    mean, sd = latent_moments(X, state, new, latent_scale)
     nodes, node_weights = hermite(2)
     z = mean[:, None] + sd[:, None] * nodes
     full = np.concatenate([np.ones((*z.shape[:2], 1)), z], axis=2)
-    w = posterior.state.weights
+    w = state.weights
     variance = 1.0 + np.einsum("mgp,kpq,mgq->mgk", full, w.cov, full)
     return full @ w.mean, np.sqrt(variance), node_weights
 
@@ -74,11 +83,10 @@ def argmax_probabilities(mean, sd):
 def random_draws(target, *, size=30, d=4, r=2, k=3, latent_scale=0.8):
     """A posterior of random draws around one value."""
     rng = np.random.default_rng([43, 0])
-    return DrawPosterior.of(
-        0.7 * rng.standard_normal((d, r)) + 0.2 * rng.standard_normal((size, d, r)),
-        1.2 * rng.standard_normal((r, k)) + 0.3 * rng.standard_normal((size, r, k)),
-        0.4 * rng.standard_normal((size, k)),
-        rng.gamma(5.0, 0.5, size=(size, k)) if target == "regression" else None,
+    return BSDRDraws(
+        projection=0.7 * rng.standard_normal((d, r)) + 0.2 * rng.standard_normal((size, d, r)),
+        weights=1.2 * rng.standard_normal((r, k)) + 0.3 * rng.standard_normal((size, r, k)),
+        bias=0.4 * rng.standard_normal((size, k)),
         latent_scale=latent_scale,
         target=target,
     )
@@ -86,16 +94,10 @@ def random_draws(target, *, size=30, d=4, r=2, k=3, latent_scale=0.8):
 
 def at_nodes(posterior, X, n_nodes=20):
     """Linear predictors (S, M, G, K) at nodes of the latent coordinates, and weights (G,)."""
-    _, W, b = once(posterior)
+    W, b = posterior.weights, posterior.bias
     nodes, weights = hermite(W.shape[1], n_nodes)
     z = (X @ posterior.projection)[:, :, None] + posterior.latent_scale * nodes
     return np.einsum("smgr,srk->smgk", z, W) + b[:, None, None], weights
-
-
-def once(posterior):
-    """Projection, weights and bias of each draw, without repetition."""
-    step = len(posterior.bias) // len(posterior.projection)
-    return posterior.projection, posterior.weights[::step], posterior.bias[::step]
 
 
 def hermite(n_dims, n_nodes=20):
@@ -109,62 +111,53 @@ def hermite(n_dims, n_nodes=20):
 
 @pytest.mark.parametrize("latent_scale", [0.1, 0.8])
 @pytest.mark.parametrize("prior", ["entrywise", "columnwise", "rowwise"])
-def test_class_probabilities_are_those_of_the_paper(prior, latent_scale):
+def test_class_probabilities_are_those_of_the_paper(prior, latent_scale, many_draws):
     """Section II-B3, with the latent coordinates integrated out."""
-    X, posterior = mean_field("multiclass", prior=prior, latent_scale=latent_scale)
+    X, state, posterior = mean_field("multiclass", prior=prior, latent_scale=latent_scale)
     new = 1.5 * np.random.default_rng(1).standard_normal((6, 4))
-    mean, sd, weights = utilities(X, posterior, new)
+    mean, sd, weights = utilities(X, state, new, latent_scale)
     expected = np.einsum("mgk,g->mk", argmax_probabilities(mean, sd), weights)
     got = np.exp(posterior.log_probabilities(new))
     assert expected.std(axis=0).min() > 0.03
     np.testing.assert_allclose(got.sum(axis=1), 1.0, rtol=1e-12)
-    np.testing.assert_allclose(got, expected, atol=ERROR)
+    np.testing.assert_allclose(got, expected, atol=OF_DRAWS)
 
 
-def test_directions_outside_the_row_space_have_their_prior_variance():
+def test_directions_outside_the_row_space_have_their_prior_variance(many_draws):
     """Row-space coordinates against dense algebra over all features."""
-    X, posterior = mean_field("multiclass", prior="columnwise", n=9, d=20)
+    X, state, posterior = mean_field("multiclass", prior="columnwise", n=9, d=20)
     new = np.random.default_rng(2).standard_normal((3, 20))
-    mean, sd = latent_moments(X, posterior, new)
+    mean, sd = latent_moments(X, state, new)
     found = posterior.embed(new)
-    np.testing.assert_allclose(found.mean, mean, rtol=1e-8)
-    np.testing.assert_allclose(found.std, sd, rtol=1e-8)
-    np.testing.assert_allclose(found.cov[:, 0, 1], 0.0)
-    mean, sd, weights = utilities(X, posterior, new)
-    expected = np.einsum("mgk,g->mk", argmax_probabilities(mean, sd), weights)
-    np.testing.assert_allclose(np.exp(posterior.log_probabilities(new)), expected, atol=ERROR)
+    np.testing.assert_allclose(found.mean, mean, atol=0.08 * sd.max())
+    np.testing.assert_allclose(found.std, sd, rtol=0.06)
 
 
-def test_label_probabilities_are_marginal():
-    X, posterior = mean_field("multilabel")
+def test_label_probabilities_are_marginal(many_draws):
+    X, state, posterior = mean_field("multilabel")
     new = np.random.default_rng(3).standard_normal((6, 4))
-    mean, sd, weights = utilities(X, posterior, new)
+    mean, sd, weights = utilities(X, state, new)
     expected = np.einsum("mgk,g->mk", ndtr(mean / sd), weights)
-    np.testing.assert_allclose(np.exp(posterior.log_probabilities(new)), expected, atol=ERROR)
+    np.testing.assert_allclose(np.exp(posterior.log_probabilities(new)), expected, atol=OF_DRAWS)
 
 
-def test_draws_of_weights_and_biases_have_the_moments_of_q():
-    _, posterior = mean_field("multiclass", n=9)
-    q = posterior.state.weights
+def test_draws_of_weights_and_biases_have_the_moments_of_q(many_draws):
+    _, state, posterior = mean_field("multiclass", n=9)
+    q = state.weights
     for k in range(3):
         draws = np.column_stack([posterior.bias[:, k], posterior.weights[:, :, k]])
-        np.testing.assert_allclose(draws.mean(axis=0), q.mean[:, k], atol=1e-12)
         size = np.sqrt(np.diag(q.cov[k]))
+        np.testing.assert_allclose((draws.mean(axis=0) - q.mean[:, k]) / size, 0.0, atol=0.06)
         error = (np.cov(draws.T) - q.cov[k]) / np.outer(size, size)
-        assert np.abs(error).max() < 0.02
+        assert np.abs(error).max() < 0.1
 
 
-def test_moments_of_outputs_are_those_of_q():
-    X, posterior = mean_field("regression")
+def test_means_of_outputs_are_those_of_q(many_draws):
+    X, state, posterior = mean_field("regression")
     new = np.random.default_rng(4).standard_normal((6, 4))
-    mean, sd, weights = utilities(X, posterior, new)
-    tau = posterior.state.noise_precision
+    mean, sd, weights = utilities(X, state, new)
     expected = np.einsum("mgk,g->mk", mean, weights)
-    square = np.einsum("mgk,g->mk", mean**2 + sd**2 - 1.0, weights)  # utilities have unit noise
-    variance = square - expected**2 + tau.rate / (tau.shape - 1.0)
-    got, std = posterior.moments(new)
-    np.testing.assert_allclose(got, expected, atol=0.002 * std.max())
-    np.testing.assert_allclose(std, np.sqrt(variance), rtol=0.002)
+    np.testing.assert_allclose(posterior.outputs(new), expected, atol=0.05 * sd.max())
 
 
 @pytest.mark.parametrize("r", [1, 2])
@@ -175,9 +168,7 @@ def test_probabilities_by_draws_are_means_over_their_latent_coordinates(r):
     expected = np.einsum("smgk,g->mk", argmax_probabilities(eta, np.ones_like(eta)), weights) / 30
     np.testing.assert_allclose(np.exp(posterior.log_probabilities(new)), expected, atol=ERROR)
     at = new @ posterior.projection[0]
-    projection, W, b = once(posterior)
-    fixed = np.tile(projection[:1], (30, 1, 1))
-    same = DrawPosterior.of(fixed, W, b, None, latent_scale=0.8, target="multiclass")
+    same = replace(posterior, projection=np.tile(posterior.projection[:1], (30, 1, 1)))
     found = np.exp(posterior.log_probabilities_at(at))
     np.testing.assert_allclose(found, np.exp(same.log_probabilities(new)), atol=2.0 * ERROR)
 
@@ -214,34 +205,15 @@ def test_log_likelihood_of_labels_is_the_integral_over_the_latent(target):
     assert np.abs(got - expected).mean() < 0.01
 
 
-@pytest.mark.parametrize("k", [1, 3])
-def test_log_likelihood_of_real_targets_is_the_multivariate_normal(k):
-    posterior = random_draws("regression", size=7, k=k)
-    rng = np.random.default_rng(14)
-    X, y = rng.standard_normal((5, 4)), rng.standard_normal((5, k))
-    got = posterior.log_likelihood(X, y)
-    for s, (Q, W, b) in enumerate(zip(*once(posterior), strict=True)):
-        cov = np.diag(1.0 / posterior.noise_precision[s]) + 0.8**2 * W.T @ W
-        for n in range(5):
-            mean = X[n] @ Q @ W + b
-            expected = multivariate_normal(mean, cov).logpdf(y[n])
-            np.testing.assert_allclose(got[s, n], expected, rtol=1e-10)
-
-
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("kind", ["mean_field", "draws"])
-def test_predictions_do_not_depend_on_the_batch(kind, target, monkeypatch):
+def test_predictions_do_not_depend_on_the_batch(target, monkeypatch):
     """Also across blocks of samples."""
     X, _ = toy(target)
-    by_kind = {
-        "mean_field": lambda: mean_field(target, n_iter=5)[1],
-        "draws": lambda: random_draws(target),
-    }
-    posterior = by_kind[kind]()
-    predict = posterior.moments if target == "regression" else posterior.log_probabilities
-    together = np.asarray(predict(X))
-    alone = np.concatenate([np.asarray(predict(x[None])) for x in X], axis=-2)
-    monkeypatch.setattr(posterior_module, "_BLOCK", 7 * posterior.bias.size)
+    posterior = random_draws(target)
+    predict = posterior.outputs if target == "regression" else posterior.log_probabilities
+    together = predict(X)
+    alone = np.concatenate([predict(x[None]) for x in X])
+    monkeypatch.setattr(draws_module, "_BLOCK", 7 * posterior.bias.size)
     assert np.isfinite(together).all()
     np.testing.assert_allclose(together, alone, rtol=1e-9)
-    np.testing.assert_allclose(np.asarray(predict(X)), together, rtol=1e-9)
+    np.testing.assert_allclose(predict(X), together, rtol=1e-9)

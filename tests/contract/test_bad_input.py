@@ -18,8 +18,9 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning, DataConversionWarning, NotFittedError
 from sklearn.metrics import log_loss
 
-from bsdr_models import BM2PCAPriors, DGPLVMPriors, Priors
+from bsdr_models import BM2PCAPriors, DGPLVMPriors
 from bsdr_models.bsdr.priors import HierarchicalPriors
+from bsdr_models.papers.bsdr import Priors
 
 pytestmark = pytest.mark.usefixtures("short_runs")
 
@@ -503,7 +504,7 @@ ARGUMENTS_REFUSED = {
     **dict.fromkeys(
         (
             *("inference", "loss__strategy", "priors__criterion"),
-            *("criterion", "placement", "approximation"),
+            *("criterion", "approximation"),
         ),
         CHOICES,
     ),
@@ -517,7 +518,7 @@ ARGUMENTS_REFUSED = {
     "loss__C": (*POSITIVE, np.inf, True),
     "loss__calibrate": ("no", None, -1.0, np.nan, np.inf),
     "loss__epsilon": (-0.1, np.nan, "cross", True),
-    "n_sweeps": (0, 1.5, -2, True, "all", None),
+    "C": (*POSITIVE, np.inf, True),
     "optimization__tol": (-1e-3, np.nan, np.inf, "small", True),
     "standardize": FLAGS,
     "priors": ("paper", {"weight_shape": 1.0}, 3),
@@ -587,7 +588,7 @@ def test_hyper_parameters_are_refused_by_name(priors, value):
 def test_nothing_works_before_the_fit(zoo, kind):
     model = zoo.make(kind)
     methods = {"predict", "predict_proba", "predict_log_proba", "decision_function", "transform"}
-    methods |= {"inverse_transform", "impute", "out_of_range", "predict_idata"}
+    methods |= {"impute", "out_of_range", "predict_idata"}
     for method in methods & set(dir(model)):
         with pytest.raises(NotFittedError):
             getattr(model, method)(zoo.X)
@@ -619,8 +620,6 @@ def test_the_limit_of_iterations_warns_and_the_result_is_usable(zoo, kind):
         model = zoo.make(kind, optimization__max_iter=2, optimization__tol=0.0)
     if kind == "DGPLVMClassifier":
         model.set_params(priors__weight=10.0)
-    elif kind == "PaperBM2PCAClassifier":
-        model.set_params(n_sweeps="converged")
     with pytest.warns(ConvergenceWarning, match="max_iter=2 .* usable"):
         model.fit(zoo.X, zoo.target(kind))
     assert not model.converged_

@@ -14,7 +14,6 @@ from bsdr_models import (
     DGPLVMClassifier,
     HierarchicalPriors,
     HingeLoss,
-    Priors,
     Sampling,
 )
 from bsdr_models.bm2pca import subspace
@@ -22,6 +21,8 @@ from bsdr_models.bsdr import engines, hmc
 from bsdr_models.dgplvm import map_search, probit
 from bsdr_models.large import laplace
 from bsdr_models.papers import PaperDGPLVMClassifier
+from bsdr_models.papers.bsdr import Priors
+from bsdr_models.papers.dgplvm import laplace as papers_laplace
 
 MARGIN = BM2PCAClassifier(loss=HingeLoss(C=1.0, calibrate=False))
 LATENT = DGPLVMClassifier().set_params(priors__weight=10.0)
@@ -116,7 +117,7 @@ def sweep_without_end(*state, original=probit.sweep):
 def test_a_gaussian_process_classifier_that_does_not_converge(monkeypatch, model):
     monkeypatch.setattr(probit, "sweep", sweep_without_end)
     monkeypatch.setattr(probit, "MAX_SWEEPS", probit.SWEEPS)
-    monkeypatch.setattr(probit, "MAX_STEPS", 1)
+    monkeypatch.setattr(papers_laplace, "MAX_STEPS", 1)
     check_fit(model, *samples(), "Gaussian process classifier has not converged")
 
 

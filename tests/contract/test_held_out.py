@@ -8,7 +8,6 @@ from sklearn.base import clone
 from sklearn.datasets import load_iris, load_wine
 
 from bsdr_models import BM2PCAClassifier, BSDRClassifier, DGPLVMClassifier
-from bsdr_models.papers import PaperBM2PCAClassifier
 
 pytestmark = [
     pytest.mark.usefixtures("short_runs"),
@@ -20,7 +19,6 @@ pytestmark = [
 MODELS = {
     "BSDR": BSDRClassifier(random_state=0),
     "BM2PCA": BM2PCAClassifier(random_state=0),
-    "BM2PCA of the paper": PaperBM2PCAClassifier(random_state=0),
     "D-GPLVM": DGPLVMClassifier(random_state=0),
 }
 

@@ -8,8 +8,9 @@ from bsdr_models.dgplvm.back_constraint import (
     MappingEmbedder,
     centroid_weights,
     make_mapping,
-    median_distance,
+    typical_distance,
 )
+from bsdr_models.numerics.kernels import squared_distances
 
 WIDTH, NOISE, MEAN_VARIANCE = 1.5, 0.07, 0.3
 
@@ -128,10 +129,10 @@ def test_centroid_weights_with_an_unlabelled_sample_and_an_absent_class():
 
 
 def test_median_distance_of_coincident_samples_is_positive():
-    assert median_distance(np.ones((5, 2))) == 1.0
+    assert typical_distance(np.zeros((5, 5))) == 1.0
     X = np.ones((9, 2))
     X[0] = 3.0
-    assert median_distance(X) == pytest.approx((pdist(X) ** 2).mean())
+    assert typical_distance(squared_distances(X)) == pytest.approx((pdist(X) ** 2).mean())
 
 
 @pytest.fixture

@@ -1,26 +1,18 @@
-"""The criteria against sums over samples and pairs, their gradients and errors."""
+"""The criteria against sums over samples, their gradients and errors."""
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize_scalar
-from sklearn.datasets import load_digits
-from sklearn.metrics import log_loss
 
-from bsdr_models import DGPLVMClassifier, DGPLVMOptimization, DGPLVMPriors
-from bsdr_models.dgplvm.criteria import make_criterion
-from bsdr_models.papers import PaperDGPLVMClassifier
+from bsdr_models.dgplvm.objective import make_criterion
 
 # Unsorted: class 3 has no sample, class 1 has one, two samples have no label.
 labels = np.array([2, 0, 4, 0, 2, -1, 2, 0, 4, 2, -1, 0, 2, 0, 1, 4, 4, 0, 2])
 K = 5
 
 # Largest tested number of components.
-WIDTH = {"trace_ratio": 3, "inverse_trace": 5, "total": 5, "mcml": 5}
+WIDTH = {"trace_ratio": 3, "inverse_trace": 5, "total": 5}
 
-NAMES = ("trace_ratio", "inverse_trace", "total", "mcml")
-every_criterion = pytest.mark.parametrize("name", NAMES)
-# Criteria of scatter matrices.
-of_scatters = pytest.mark.parametrize("name", [name for name in NAMES if name != "mcml"])
+every_criterion = pytest.mark.parametrize("name", WIDTH)
 
 
 def rng_of(*key):
@@ -81,7 +73,7 @@ def test_gradient_is_that_of_differences(name, differences):
         assert not gradient[labels < 0].any()
 
 
-@of_scatters
+@every_criterion
 def test_invariant_to_affine_transformations(name):
     criterion = make(name)
     r = WIDTH[name]
@@ -117,7 +109,7 @@ def test_invariant_to_unlabelled_samples_and_class_names(name):
     )
 
 
-@of_scatters
+@every_criterion
 def test_collapsed_classes_have_value_and_gradient_zero(name):
     X = rng_of(10).standard_normal((K, 3))[labels]
     value, gradient = make(name)(X)
@@ -149,12 +141,7 @@ def test_one_class_raises(name):
         make_criterion(name, np.array([1, 1, -1, 1]))
 
 
-def test_equal_coordinates_raise():
-    with pytest.raises(np.linalg.LinAlgError, match="all equal"):
-        make("mcml")(np.ones((19, 2)))
-
-
-@of_scatters
+@every_criterion
 def test_singular_total_scatter_raises(name):
     X = make_latent(3)
     X[:, 2] = X[:, 0] - 2.0 * X[:, 1]
@@ -171,129 +158,3 @@ def test_singular_between_class_scatter_raises():
     with pytest.raises(np.linalg.LinAlgError, match="between-class scatter"):
         make("trace_ratio")(X)
     assert make("total")(X)[0] > 1.0
-
-
-# -------------------------------------------- maximally collapsing metric learning, by pairs
-
-every_width = pytest.mark.parametrize("r", [1, 2, 5, 12])
-
-
-def near_latent(r, seed=0):
-    rng = np.random.default_rng([43, r, seed])
-    return rng.standard_normal((len(labels), r)) + 1.5 * rng.standard_normal((K + 1, r))[labels]
-
-
-def divergence(X, y, scale):
-    """Mean over samples with another one of their class of KL(p0 || p), by loops."""
-    found = []
-    for i in np.flatnonzero(y >= 0):
-        others = [j for j in np.flatnonzero(y >= 0) if j != i]
-        same = [j for j in others if y[j] == y[i]]
-        if not same:
-            continue
-        weights = {j: np.exp(-scale * np.sum((X[i] - X[j]) ** 2)) for j in others}
-        total = sum(weights.values())
-        found.append(
-            sum(np.log((1.0 / len(same)) / (weights[j] / total)) / len(same) for j in same)
-        )
-    return np.mean(found)
-
-
-@every_width
-def test_value_is_the_smallest_mean_divergence(r):
-    X = near_latent(r)
-    best = minimize_scalar(
-        lambda t: divergence(X, labels, np.exp(t)),
-        bounds=(-6.0, 4.0), method="bounded", options={"xatol": 1e-9},
-    )  # fmt: skip
-    assert -5.9 < best.x < 3.9
-    assert make("mcml")(X)[0] == pytest.approx(best.fun, rel=1e-10)
-
-
-@every_width
-def test_invariant_to_rotation_translation_and_scale(r):
-    X, criterion = near_latent(r, 2), make("mcml")
-    rng = np.random.default_rng([44, r])
-    Q, _ = np.linalg.qr(rng.standard_normal((r, r)))
-    value, gradient = criterion(X)
-    for c in (1e-150, 1e-3, 7.0, 1e150):
-        other, moved = criterion(c * (X @ Q + 5.0 * rng.standard_normal(r)))
-        assert other == pytest.approx(value, rel=1e-9)
-        np.testing.assert_allclose(
-            c * moved @ Q.T, gradient, rtol=0.0, atol=1e-8 * np.abs(gradient).max()
-        )
-    # Not to a linear transformation, unlike ratios of scatters.
-    if r > 1:
-        assert abs(criterion(X * np.geomspace(1.0, 5.0, r))[0] - value) > 1e-2
-
-
-@pytest.mark.parametrize("r", [1, 3])
-def test_gradient_at_a_bound_of_the_scale(r):
-    """Labels that are worse than chance have the smallest scale, and J still no scale."""
-    rng = np.random.default_rng([45, r])
-    y = np.arange(12) % 6
-    X = rng.standard_normal((12, r))
-    X[6:] = -X[:6]  # the other sample of a class is far away
-    criterion = make_criterion("mcml", y)
-    value, gradient = criterion(X)
-    assert value == pytest.approx(np.log(11.0), abs=0.01)  # of a uniform softmax
-    moved = X + 1e-4 * rng.standard_normal(X.shape)
-    expected = 0.5 * np.vdot(gradient + criterion(moved)[1], moved - X)
-    assert criterion(moved)[0] - value == pytest.approx(expected, rel=1e-4)
-    assert criterion(3.0 * X)[0] == pytest.approx(value, rel=1e-12)
-
-
-def test_classes_that_are_points_have_value_zero():
-    X = np.eye(K, 3)[labels] + np.eye(K, 3, k=-2)[labels]
-    X[labels == 4] = 2.0
-    value, gradient = make("mcml")(X)
-    assert 0.0 <= value < 1e-12
-    assert np.abs(gradient).max() < 1e-9
-    value, gradient = make("mcml", np.arange(6))(rng_of(46).standard_normal((6, 3)))
-    assert value == 0.0  # no class has two samples
-    assert not gradient.any()
-
-
-# ------------------------------------------------------------------------------- in the estimator
-
-
-@pytest.fixture(scope="module")
-def digits():
-    """Six samples of each of ten classes for training, 500 others, and their classes."""
-    X, y = load_digits(return_X_y=True)
-    order = np.random.default_rng(48).permutation(len(y))
-    X, y = X[order], y[order]
-    train = np.concatenate([np.flatnonzero(y == c)[:6] for c in range(10)])
-    test = np.setdiff1d(np.arange(len(y)), train)[:500]
-    X = X[:, X[train].std(axis=0) > 0.0]
-    return X[train], X[test], y[train], y[test]
-
-
-def fit(X, y, r=4, **options):
-    priors = DGPLVMPriors(criterion="mcml", **options)
-    search = DGPLVMOptimization(max_iter=2000)
-    return DGPLVMClassifier(r, priors=priors, optimization=search, random_state=0).fit(X, y)
-
-
-@pytest.mark.slow
-def test_new_digits_are_recognised(digits):
-    X, X_test, y, y_test = digits
-    model = fit(X, y)
-    assert model.converged_
-    assert model.idata_.attrs["criterion"] == "mcml"
-    search = DGPLVMOptimization(max_iter=2000)
-    others = DGPLVMClassifier(4, optimization=search, random_state=0).fit(X, y)
-    found, plain = (log_loss(y_test, m.predict_proba(X_test)) for m in (model, others))
-    assert found < plain
-    assert model.score(X_test, y_test) > 0.75
-
-
-@pytest.mark.filterwarnings("ignore:the search stopped", "ignore:.* ended at a bound")
-def test_mcml_in_the_model_of_the_paper_and_with_unlabelled_samples(wine):
-    X, new, y, y_new = wine
-    paper = PaperDGPLVMClassifier(2, criterion="mcml", random_state=0).fit(X, y)
-    assert paper.score(new, y_new) > 0.9
-    half = np.concatenate([np.where(np.arange(len(y)) % 2 == 0, y, -1), np.full(len(new), -1)])
-    priors = DGPLVMPriors(criterion="mcml")
-    model = DGPLVMClassifier(2, priors=priors, unlabeled=-1).fit(np.concatenate([X, new]), half)
-    assert model.score(new, y_new) > 0.9

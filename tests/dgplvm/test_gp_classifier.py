@@ -18,8 +18,9 @@ from bsdr_models.dgplvm.gp_classifier import (
     probit_log_odds,
 )
 from bsdr_models.dgplvm.priors import CLASSIFIER_PRIORS
-from bsdr_models.dgplvm.probit import EP, LAPLACE
+from bsdr_models.dgplvm.probit import EP
 from bsdr_models.numerics.folds import stratified_subset
+from bsdr_models.papers.dgplvm.laplace import LAPLACE
 
 both = pytest.mark.parametrize("approximation", [LAPLACE, EP], ids=["laplace", "ep"])
 

@@ -6,7 +6,8 @@ from scipy.linalg import helmert
 from scipy.spatial.distance import cdist
 from scipy.stats import multivariate_normal
 
-from bsdr_models.dgplvm.likelihood import FeatureGram, evaluate, evaluate_paper
+from bsdr_models.dgplvm.problem import FeatureGram, evaluate
+from bsdr_models.papers.dgplvm.map import evaluate_paper
 
 # (N, D, R): wide, tall, square, the smallest, one feature.
 SHAPES = [(9, 30, 2), (25, 4, 2), (12, 12, 1), (2, 3, 1), (7, 1, 3)]

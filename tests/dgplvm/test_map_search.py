@@ -9,14 +9,14 @@ from scipy.spatial.distance import cdist
 
 from bsdr_models import DGPLVMClassifier, DGPLVMPriors
 from bsdr_models.dgplvm import map_search
-from bsdr_models.dgplvm.back_constraint import centroid_weights, median_distance
+from bsdr_models.dgplvm.back_constraint import centroid_weights, typical_distance
 from bsdr_models.dgplvm.back_constraint import make_mapping as mapping_of
 from bsdr_models.dgplvm.engines import disagreement, fit_mode
 from bsdr_models.dgplvm.left_out import initial_coordinates, whitened_indicators
 from bsdr_models.dgplvm.map_search import collapse, fit_map
-from bsdr_models.dgplvm.priors import LogNormal
+from bsdr_models.dgplvm.priors import LogNormal, Optimization
 from bsdr_models.dgplvm.problem import Problem
-from bsdr_models.dgplvm.settings import Optimization
+from bsdr_models.numerics.kernels import squared_distances
 
 OMEGA = 0.3
 PRIORS = DGPLVMPriors()
@@ -58,7 +58,7 @@ def make_mapping(X, y, settings):
 
 def covariance(X, settings, Z=None):
     """Kernel of the mapping between samples, without its noise."""
-    decay = settings[0] / (2.0 * median_distance(X))
+    decay = settings[0] / (2.0 * typical_distance(squared_distances(X)))
     return np.exp(-decay * cdist(X, X if Z is None else Z, "sqeuclidean")) + OMEGA
 
 

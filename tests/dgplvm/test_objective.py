@@ -1,7 +1,5 @@
 """The objective against its terms, and its gradient against finite differences."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from scipy.linalg import helmert, inv, sqrtm
@@ -9,11 +7,9 @@ from scipy.spatial.distance import cdist, pdist
 from scipy.stats import multivariate_normal, multivariate_t, norm
 
 from bsdr_models.dgplvm.back_constraint import centroid_weights, make_mapping
-from bsdr_models.dgplvm.criteria import make_criterion
-from bsdr_models.dgplvm.dynamics import DYNAMICS_PRIORS, Dynamics
-from bsdr_models.dgplvm.likelihood import FeatureGram
-from bsdr_models.dgplvm.objective import WellPosedObjective, whiten
+from bsdr_models.dgplvm.objective import WellPosedObjective, make_criterion, whiten
 from bsdr_models.dgplvm.priors import MAP_DOF, Priors
+from bsdr_models.dgplvm.problem import FeatureGram
 
 LOG_KERNEL = np.array([-1.0, 0.02, -0.4])
 
@@ -42,7 +38,7 @@ def some_point(objective, n, *, seed=0):
 
 @pytest.mark.parametrize("missing", [False, True])
 @pytest.mark.parametrize(
-    ("criterion", "r"), [("trace_ratio", 2), ("inverse_trace", 2), ("total", 3), ("mcml", 2)]
+    ("criterion", "r"), [("trace_ratio", 2), ("inverse_trace", 2), ("total", 3)]
 )
 def test_gradient(missing, criterion, r, problem, differences):
     X, y = problem
@@ -61,20 +57,6 @@ def test_gradient_with_a_density_of_some_samples(problem, differences):
     x = some_point(objective, len(X))
     expected = differences(lambda v: objective(v)[0], x)
     np.testing.assert_allclose(objective(x)[1], expected, atol=1e-7 * np.abs(expected).max())
-
-
-def test_gradient_with_dynamics(problem, differences):
-    X, y = problem
-    dynamics = Dynamics.of(np.arange(len(X)) // 6)
-    objective = make_objective(X, y)
-    priors = objective.parameter_priors + DYNAMICS_PRIORS
-    objective = replace(objective, dynamics=dynamics, parameter_priors=priors)
-    rng = np.random.default_rng(3)
-    log_parameters = np.concatenate([LOG_KERNEL, objective.log_medians[3:]])
-    x = objective.pack(rng.standard_normal((len(X), 2)), log_parameters)
-    expected = differences(lambda v: objective(v)[0], x)
-    np.testing.assert_allclose(objective(x)[1], expected, atol=1e-8 * np.abs(expected).max())
-    assert len(objective.bounds(len(x))[0]) == len(x)
 
 
 def test_value_is_the_sum_of_reference_densities(problem):

@@ -6,27 +6,23 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy import stats
-from scipy.spatial.distance import cdist
+from scipy.spatial.distance import cdist, pdist
 from sklearn.datasets import load_wine
 
-from bsdr_models.dgplvm.back_constraint import median_distance
-from bsdr_models.dgplvm.criteria import make_criterion
-from bsdr_models.dgplvm.dynamics import DYNAMICS_PRIORS, Dynamics
-from bsdr_models.dgplvm.likelihood import FeatureGram
-from bsdr_models.dgplvm.priors import Priors
-from bsdr_models.dgplvm.problem import Problem
-from bsdr_models.dgplvm.settings import Optimization
+from bsdr_models.dgplvm.objective import make_criterion
+from bsdr_models.dgplvm.priors import Optimization, Priors
+from bsdr_models.dgplvm.problem import FeatureGram, Problem
 from bsdr_models.papers.dgplvm.map import (
-    KernelMapping,
+    PaperEmbedder,
     PaperObjective,
     collapse,
     fit_paper,
+    kernel_mapping,
     theta_priors,
 )
 
 # Unsorted, class 1 empty, class 3 with one sample, one unlabelled sample.
 LABELS = np.array([2, 0, 0, -1, 2, 3, 0, 2, 2, 0, 4, 4])
-SEQUENCE = np.array([0, 0, 1, 0, 1, 1, 0, 0, 1, 1, 2, 2])
 K, R, D = 5, 2, 6
 MAPPINGS = ("kernel", "free")
 
@@ -41,28 +37,24 @@ def features():
     return X - X.mean(axis=0)
 
 
-def make(kind="free", dynamics=None):
+def make(kind="free"):
     X = features()
-    mapping = KernelMapping.of(X, None if kind == "free" else 0.1 * median_distance(X))
+    mapping = kernel_mapping(X, None if kind == "free" else 0.1 * np.median(pdist(X) ** 2))
     gram = FeatureGram.of(X)
-    priors = theta_priors(gram) + (() if dynamics is None else DYNAMICS_PRIORS)
     return PaperObjective(
         gram=gram,
         criterion=make_criterion("trace_ratio", LABELS),
         weight=5.0,
         n_components=R,
-        parameter_priors=priors,
+        parameter_priors=theta_priors(gram),
         mapping=mapping,
-        dynamics=dynamics,
     )
 
 
 def point(objective, seed=0):
     rng = rng_of(2, seed)
     latent = rng.standard_normal((len(LABELS), R)) + 2.0 * rng.standard_normal((K + 1, R))[LABELS]
-    logs = objective.log_medians
-    logs[:4] = np.log([0.7, 0.8, 0.2, 3.0])
-    x = objective.pack(latent, logs)
+    x = objective.pack(latent, np.log([0.7, 0.8, 0.2, 3.0]))
     x[-4:] += 0.1 * rng.standard_normal(4)
     return x
 
@@ -84,38 +76,33 @@ def fit(X, y, *, n_components=2, starts=1, max_iter=500, weight=10.0, free=False
         priors=Priors(weight=weight),
         optimization=Optimization(n_restarts=starts, max_iter=max_iter),
     )
-    mapping = KernelMapping.of(X, None if free else 2.0)
+    mapping = kernel_mapping(X, None if free else 2.0)
     return task, fit_paper(task, mapping, rng_of(7, 0))
 
 
 def test_value_is_the_sum_of_the_terms_of_the_paper():
     """Terms by SciPy's normal density, traces and sums over entries of a."""
     X = features()
-    dynamics = Dynamics.of(SEQUENCE)
-    objective = make("kernel", dynamics)
+    objective = make("kernel")
     x = point(objective)
     u, logs = objective.unpack(x)
-    a = objective.mapping.embedder(u).weights
+    a = PaperEmbedder.of(objective.mapping, u).weights
     K_bc = np.exp(-0.05 * cdist(X, X) ** 2)
     latent = K_bc @ a
     np.testing.assert_allclose(objective.latent(x), latent, atol=1e-12 * np.abs(a).max())
 
-    t1, t2, t3, t4 = np.exp(logs[:4])
+    t1, t2, t3, t4 = np.exp(logs)
     K_Y = t1 * np.exp(-0.5 * t2 * cdist(latent, latent) ** 2) + t3 + np.eye(len(X)) / t4
     law = stats.multivariate_normal(np.zeros(len(X)), K_Y)
     expected = -law.logpdf(X.T).sum() + math.log(t1 * t2 * t3 * t4)
     expected += 5.0 * objective.criterion(latent)[0]
-    expected += dynamics.evaluate(latent, logs[4:]).value
-    for prior, value in zip(DYNAMICS_PRIORS, logs[4:], strict=True):
-        expected -= stats.norm(prior.log_median, prior.log_sd).logpdf(value)
     assert objective(x)[0] == pytest.approx(expected, rel=1e-9)
     assert objective.terms(latent, logs).total == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("mapping", MAPPINGS)
-@pytest.mark.parametrize("dynamics", [None, Dynamics.of(SEQUENCE)], ids=["still", "moving"])
-def test_gradient_is_that_of_differences(mapping, dynamics, extrapolated):
-    objective = make(mapping, dynamics)
+def test_gradient_is_that_of_differences(mapping, extrapolated):
+    objective = make(mapping)
     x = point(objective)
     _, gradient = objective(x)
     numeric = extrapolated(lambda z: objective(z)[0], x)
@@ -139,8 +126,7 @@ def test_bounds_scale_with_the_features():
 def test_mapping_embeds_training_and_new_samples_of_a_fit():
     X, y = wine(60)
     _, mode = fit(X[:40], y[:40], weight=10.0, starts=2)
-    mapping = mode.objective.mapping
-    embedder = mapping.embedder(mode.objective.unpack(mode.search.x)[0])
+    embedder = PaperEmbedder.of(mode.objective.mapping, mode.objective.unpack(mode.search.x)[0])
     assert embedder.weights.shape == (40, 2)
     train, new = embedder.latent(X[:40]), embedder.latent(X[40:])
     np.testing.assert_allclose(train, mode.latent, atol=1e-6 * np.abs(mode.latent).max())
@@ -153,13 +139,11 @@ def test_mapping_embeds_training_and_new_samples_of_a_fit():
     assert at_end == pytest.approx(full.search.value, abs=1e-6)
 
 
-@pytest.mark.parametrize("criterion", ["total", "inverse_trace", "mcml"])
-def test_other_criteria_and_sequences(criterion):
+@pytest.mark.parametrize("criterion", ["total", "inverse_trace"])
+def test_other_criteria(criterion):
     X, y = wine(24)
-    options = {"criterion": criterion, "dynamics": Dynamics.of(np.arange(24) // 6)}
-    _, mode = fit(X, y, n_components=3, weight=10.0, max_iter=30, **options)
+    _, mode = fit(X, y, n_components=3, weight=10.0, max_iter=30, criterion=criterion)
     assert mode.search.trace[-1] < mode.search.trace[0]
-    assert "dynamics" in mode.terms.values
 
 
 @pytest.mark.parametrize("weight", [1.0, 1e4])

@@ -149,56 +149,23 @@ def test_interrupted_advi_keeps_the_best_start(model, fast_fit, monkeypatch):
     assert 1 <= len(sampled.fit["elbo"]) <= 40
 
 
-def written_by_hand(y):
-    """The toy density with its gradient; ``calls`` counts."""
-    calls = []
-
-    def function(bias):
-        calls.append(1)
-        value = norm.logpdf(y - bias).sum() + norm.logpdf(bias).sum()
-        return value, (y - bias).sum(axis=0) - bias
-
-    with pm.Model(coords={"outcome": ["left", "right"]}) as model:
-        bias = pm.Flat("bias", dims="outcome")
-        pm.Potential("density", engines.HandWritten(function)(bias))
-    return model, calls
-
-
-def test_a_density_written_by_hand_is_that_of_the_graph(model, y):
-    by_hand, calls = written_by_hand(y)
-    point = {"bias": np.array([0.3, -1.1])}
-    np.testing.assert_allclose(
-        by_hand.compile_logp(**FAST)(point), model.compile_logp(**FAST)(point), rtol=1e-12
-    )
-    np.testing.assert_allclose(
-        by_hand.compile_dlogp(**FAST)(point), model.compile_dlogp(**FAST)(point), rtol=1e-12
-    )
-    calls.clear()
-    by_hand.logp_dlogp_function(ravel_inputs=True, **FAST)(
-        pm.blocking.DictToArrayBijection.map(point)
-    )
-    assert len(calls) == 1
-
-
-def test_nuts_by_a_given_covariance_learns_only_the_step(y, one_core):
+def test_nuts_by_a_given_covariance_learns_only_the_step(model, y, fast_nuts):
     """Without warm-up for scales, and far from PyMC's start."""
-    by_hand, _ = written_by_hand(y)
     mean, sd = exact(y)
     starts = [{"bias": mean + 20.0 * sd}, {"bias": mean - 20.0 * sd}]
     options = {"covariance": sd**2 * np.eye(2), "starts": starts}
-    bias, sampled = run(sample_nuts, by_hand, 6, draws=400, tune=100, chains=2, **options)
+    bias, sampled = run(sample_nuts, model, 6, draws=400, tune=100, chains=2, **options)
     np.testing.assert_allclose(bias.mean(axis=(0, 1)), mean, atol=4 * sd / 10)
     np.testing.assert_allclose(bias.std(axis=(0, 1)), sd, rtol=0.3)
     # In units of the standard deviation a step of order one is stable up to two.
     assert 0.3 < sampled.sample_stats["step_size"][:, -1].mean() < 2.0
 
 
-def test_advi_begins_where_it_is_told(y, fast_fit):
-    by_hand, _ = written_by_hand(y)
+def test_advi_begins_where_it_is_told(model, y, fast_fit):
     mean, _ = exact(y)
     starts = [{"bias": mean + 50.0}, {"bias": mean + 7.0}]
     options = {"n_iterations": 3, "learning_rate": 1e-6, "draws": 200}
-    bias, sampled = run(fit_advi, by_hand, 7, starts=starts, **options)
+    bias, sampled = run(fit_advi, model, 7, starts=starts, **options)
     assert sampled.fit["restarts"].shape == (2,)
     # The nearer start has the better bound; draws are within five of PyMC's first sd.
     np.testing.assert_allclose(bias.mean(axis=(0, 1)), mean + 7.0, atol=1.0)

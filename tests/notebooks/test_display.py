@@ -6,10 +6,11 @@ from nbformat.v4 import new_code_cell, new_notebook
 
 FIT = """
 from sklearn.datasets import load_iris
-from bsdr_models import BSDRClassifier, BSDROptimization, plots
+from bsdr_models import (BSDRClassifier, plots)
+from bsdr_models.papers.bsdr import Optimization
 from bsdr_models.papers import PaperBSDRClassifier
 
-model = PaperBSDRClassifier(optimization=BSDROptimization(max_iter=5))
+model = PaperBSDRClassifier(optimization=Optimization(max_iter=5))
 tree = model.fit(*load_iris(return_X_y=True)).idata_
 """
 

@@ -22,25 +22,36 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+from bsdr_models.bm2pca.loss_augmentation import Margins
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.numerics import linalg
 from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.factors import gamma_log_density, normal_log_density
 from bsdr_models.numerics.linalg import inv_spd
 from bsdr_models.papers.bm2pca import soft_margin_draws
-from bsdr_models.papers.bm2pca.loss_augmentation import Margins
+
+SAMPLING = Priors(
+    loading_shape=2.0,
+    loading_rate=2.0,
+    noise_shape=2.0,
+    noise_rate=1.0,
+    weight_shape=2.0,
+    weight_rate=2.0,
+    offset_precision=1.0,
+)
+"""Default of the samplers, for features of unit variance: finite prior moments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Data:
-    """Dense samples X (N, d) and their margins, with targets (N, K)."""
+class SignData:
+    """Dense samples X (N, d) and the margins of their signs (N, K)."""
 
     X: FloatArray
     margins: Margins
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GibbsState:
+class MarginGibbsState:
     """One value of every variable in each chain. C chains, N samples, d features, k components."""
 
     offset: FloatArray  # t, (C, d)
@@ -54,13 +65,13 @@ class GibbsState:
 
 
 def init(
-    data: Data,
+    data: SignData,
     priors: Priors,
     *,
     n_components: int,
     n_chains: int,
     rng: np.random.Generator,
-) -> GibbsState:
+) -> MarginGibbsState:
     """Dispersed initial states: Z is a random projection of X with unit variance."""
     c = n_chains
     k = n_components
@@ -69,7 +80,7 @@ def init(
     centred = data.X - data.X.mean(axis=0)
     Z = centred @ rng.standard_normal((c, d, k)) + 1e-3 * rng.standard_normal((c, n, k))
     variance = np.mean(centred**2)
-    state = GibbsState(
+    state = MarginGibbsState(
         offset=np.zeros((c, d)),
         loading_precision=np.ones((c, k)),
         loadings=np.zeros((c, d, k)),
@@ -102,7 +113,9 @@ def draw_slack_scale(s: FloatArray, *, rng: np.random.Generator) -> FloatArray:
     return np.where(keep, larger, s * (s / np.maximum(larger, 1e-300)))
 
 
-def sample_latent(state: GibbsState, data: Data, *, rng: np.random.Generator) -> FloatArray:
+def sample_latent(
+    state: MarginGibbsState, data: SignData, *, rng: np.random.Generator
+) -> FloatArray:
     r"""Z given all else: :math:`z_n \sim N(P_n^{-1} l_n, P_n^{-1})`.
 
     .. math::
@@ -119,8 +132,8 @@ def sample_latent(state: GibbsState, data: Data, *, rng: np.random.Generator) ->
 
 
 def sample_weights_and_slack(
-    state: GibbsState, data: Data, priors: Priors, *, rng: np.random.Generator
-) -> GibbsState:
+    state: MarginGibbsState, data: SignData, priors: Priors, *, rng: np.random.Generator
+) -> MarginGibbsState:
     r"""Weights, their precision and the slack scales, label by label, with Z integrated out.
 
     Without label c, z_n is normal, with the precision and linear term of `sample_latent` less
@@ -166,7 +179,7 @@ def sample_weights_and_slack(
 
 
 def sample_weight_precision(
-    state: GibbsState, priors: Priors, *, rng: np.random.Generator
+    state: MarginGibbsState, priors: Priors, *, rng: np.random.Generator
 ) -> FloatArray:
     r"""Nu given eta: :math:`Ga(a + (k + 1) / 2, b + |\eta_c|^2 / 2)`."""
     shape = priors.weight_shape + 0.5 * state.weights.shape[1]
@@ -174,8 +187,8 @@ def sample_weight_precision(
 
 
 def sample_offset_and_loadings(
-    state: GibbsState, data: Data, priors: Priors, *, rng: np.random.Generator
-) -> GibbsState:
+    state: MarginGibbsState, data: SignData, priors: Priors, *, rng: np.random.Generator
+) -> MarginGibbsState:
     r"""T and W given Z: rows :math:`(t_j, W_j) \sim N(P^{-1} \tau \tilde Z^\top x_j, P^{-1})`.
 
     .. math:: P = \operatorname{diag}(\delta, r) + \tau \tilde Z^\top \tilde Z
@@ -191,7 +204,7 @@ def sample_offset_and_loadings(
 
 
 def sample_loading_precision(
-    state: GibbsState, priors: Priors, *, rng: np.random.Generator
+    state: MarginGibbsState, priors: Priors, *, rng: np.random.Generator
 ) -> FloatArray:
     r"""R given W: :math:`Ga(a + d / 2, b + |W_i|^2 / 2)`."""
     shape = priors.loading_shape + 0.5 * state.loadings.shape[1]
@@ -199,7 +212,7 @@ def sample_loading_precision(
 
 
 def sample_noise_precision(
-    state: GibbsState, data: Data, priors: Priors, *, rng: np.random.Generator
+    state: MarginGibbsState, data: SignData, priors: Priors, *, rng: np.random.Generator
 ) -> FloatArray:
     r"""Tau given Z, W, t: :math:`Ga(a + N d / 2, b + |X - 1 t^\top - Z W^\top|^2 / 2)`."""
     residual = state.latent @ state.loadings.mT
@@ -210,7 +223,9 @@ def sample_noise_precision(
     return _gamma(shape, priors.noise_rate + 0.5 * squares, rng)
 
 
-def step(state: GibbsState, data: Data, priors: Priors, *, rng: np.random.Generator) -> GibbsState:
+def step(
+    state: MarginGibbsState, data: SignData, priors: Priors, *, rng: np.random.Generator
+) -> MarginGibbsState:
     """One sweep, weights and slack scales with Z integrated out; the input is not modified."""
     state = sample_weights_and_slack(state, data, priors, rng=rng)
     state = replace(state, latent=sample_latent(state, data, rng=rng))
@@ -220,7 +235,7 @@ def step(state: GibbsState, data: Data, priors: Priors, *, rng: np.random.Genera
     return replace(state, noise_precision=sample_noise_precision(state, data, priors, rng=rng))
 
 
-def log_density(state: GibbsState, data: Data, priors: Priors) -> FloatArray:
+def log_density(state: MarginGibbsState, data: SignData, priors: Priors) -> FloatArray:
     """Log joint density of each chain, slack scales integrated out, in nats, (C,)."""
     tau = state.noise_precision[:, None, None]
     residual = data.X - state.offset[:, None] - state.latent @ state.loadings.mT
@@ -235,7 +250,7 @@ def log_density(state: GibbsState, data: Data, priors: Priors) -> FloatArray:
     return total
 
 
-def to_variables(state: GibbsState) -> dict[str, FloatArray]:
+def to_variables(state: MarginGibbsState) -> dict[str, FloatArray]:
     """Values by the names and dims of the specification, with a leading chain axis."""
     values = {f.name: getattr(state, f.name) for f in fields(state) if f.name != "slack_scale"}
     bias = state.weights[:, 0]
@@ -251,24 +266,24 @@ def to_variables(state: GibbsState) -> dict[str, FloatArray]:
     }
 
 
-def _scores(state: GibbsState) -> FloatArray:
+def _scores(state: MarginGibbsState) -> FloatArray:
     """Class scores F of each chain, (C, N, K)."""
     return state.latent @ state.weights[:, 1:] + state.weights[:, :1]
 
 
-def _margin_terms(state: GibbsState, data: Data) -> tuple[FloatArray, FloatArray]:
+def _margin_terms(state: MarginGibbsState, data: SignData) -> tuple[FloatArray, FloatArray]:
     """Precision h and linear term g of f from the margins, each (C, N, K)."""
     slack = np.moveaxis(state.slack_scale, 1, 0)
     return data.margins.weights(slack), data.margins.linear_terms(slack)
 
 
-def _prior_precision(state: GibbsState) -> FloatArray:
+def _prior_precision(state: MarginGibbsState) -> FloatArray:
     """Precision I + tau W'W of a latent given its features alone, (C, k, k)."""
     W = state.loadings
     return np.eye(W.shape[2]) + state.noise_precision[:, None, None] * (W.mT @ W)
 
 
-def _feature_terms(state: GibbsState, data: Data) -> tuple[FloatArray, FloatArray]:
+def _feature_terms(state: MarginGibbsState, data: SignData) -> tuple[FloatArray, FloatArray]:
     """Linear terms tau W'(x - t) of Z from the features, (C, N, k), and I + tau W'W."""
     W = state.loadings
     linear = data.X @ W - state.offset[:, None] @ W

@@ -20,7 +20,7 @@ cannot be drawn, and C cannot be chosen by the evidence. The factor of a real ta
 uniform for :math:`|y - f| < \epsilon`, with exponential tails.
 
 Hand-written code keeps the latent coordinates, and the scale :math:`\lambda` of each hinge as a
-mixture of normals (:mod:`~bsdr_models.papers.bm2pca.loss_augmentation`), given which all
+mixture of normals (:mod:`~bsdr_models.bm2pca.loss_augmentation`), given which all
 conditionals are conjugate; ``augmented=True`` declares both, Eq. (4). Otherwise, for NUTS and ADVI,
 the latent coordinates are integrated out: with :math:`A = I + \tau W^\top W` and T such that
 :math:`T A T^\top = I`,
@@ -49,12 +49,13 @@ import pytensor.tensor as pt
 from pymc.distributions.shape_utils import rv_size_is_none
 
 from bsdr_models.bm2pca.model import declared_targets
-from bsdr_models.bm2pca.priors import SAMPLING, Priors
+from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.data.validation import check_features
 from bsdr_models.inference import dims
 from bsdr_models.inference.declaring import NO_PRIORS, OwnPriors, Tensor, read_priors
 from bsdr_models.numerics.arrays import DeclaredTarget, FloatArray, SamplesLike, TargetLike
 from bsdr_models.options import TOLERANCE, check_number
+from bsdr_models.papers.bm2pca.gibbs import SAMPLING
 
 ROW_DIMS = (dims.OBS, dims.FEATURE)
 LATENT_DIMS = (dims.OBS, dims.COMPONENT)
@@ -95,9 +96,9 @@ def build_model(
     target : {"multiclass", "binary", "multilabel", "regression"}, default="multiclass"
         What y holds: classes, two classes, several labels, or real outputs.
     priors : Priors or dict, optional
-        Hyper-parameters, ``bsdr_models.bm2pca.SAMPLING`` by default, or priors of variables as for
-        :func:`bsdr_models.bsdr.build_model`. Under the nearly flat hyper-parameters of the paper,
-        ``bsdr_models.bm2pca.PAPER``, every transition of NUTS diverges.
+        Hyper-parameters, ``bsdr_models.papers.bm2pca.SAMPLING`` by default, or priors of variables
+        as for :func:`bsdr_models.bsdr.build_model`. Under the nearly flat hyper-parameters of the
+        paper, ``bsdr_models.BM2PCAPriors()``, every transition of NUTS diverges.
     augmented : bool, default=False
         Include the latent coordinates and the scales of the hinges of signs, as Eq. (4) of the
         paper and its engines do.

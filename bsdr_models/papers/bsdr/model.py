@@ -31,12 +31,12 @@ from bsdr_models.bsdr.model import (
     multinomial_probit,
     read_response,
 )
-from bsdr_models.bsdr.priors import PAPER, Priors
 from bsdr_models.bsdr.spec import PROJECTION_PRECISION_DIMS
 from bsdr_models.data.validation import check_features
 from bsdr_models.inference import dims
 from bsdr_models.inference.declaring import OwnPriors, normal_from, read_priors
 from bsdr_models.numerics.arrays import DeclaredTarget, SamplesLike, TargetLike
+from bsdr_models.papers.bsdr.priors import PAPER, Priors
 
 # Why no other prior can be given, unless the variable is declared.
 FIXED = dict.fromkeys(
@@ -91,7 +91,7 @@ def build_model(
 
     See Also
     --------
-    bsdr_models.papers.PaperBSDRClassifier.from_posterior : predictions from draws of the model.
+    bsdr_models.papers.bsdr.predict : predictions from draws of the model.
     build_model : the recommended model.
 
     Notes

@@ -1,8 +1,22 @@
-"""D-GPLVM as its paper prints it."""
+r"""D-GPLVM as its paper prints it: R. Urtasun, T. Darrell (2007), ICML 24.
+
+============================================ ===================================================
+The paper                                    Here
+============================================ ===================================================
+Eqs. (1) to (3), classifier of a GP          ``model.build_model(classifier=True)``
+Eqs. (4), (5), (8), likelihood and kernel    ``map.PaperObjective.likelihood``
+Eqs. (9) to (12), discriminative prior       ``bsdr_models.dgplvm.objective``
+Eq. (13), objective                          ``model.build_model``, ``map.fit_paper``
+Eqs. (14) to (16), latent of a new sample    ``model.build_model(X_new=)``
+Eqs. (17), (18), back-constraint             ``map.kernel_mapping``
+============================================ ===================================================
+
+``fit`` minimises the objective and returns a tree, which ``predict`` reads.
+"""
 
 from bsdr_models.lazy import load_on_use
 
-_PUBLIC = {"build_model": "model"}
+_PUBLIC = {"build_model": "model", "fit": "fitting", "predict": "fitting"}
 
 __all__ = list(_PUBLIC)
 __getattr__ = load_on_use(__name__, _PUBLIC)

@@ -1,10 +1,9 @@
-r"""The objective of the paper, Eqs. (13), (17)-(20), with bounds, and its optimisation.
+r"""The objective of the paper, Eqs. (13), (17) and (18), with bounds, and its optimisation.
 
 .. math::
     F = L_r(X, \theta) + \sum_{i=1}^4 \ln \theta_i + \tfrac{1}{\sigma_d^2} J(X)
-        \;\Big[ + L_d(X) \Big]
 
-F has no minimum: :math:`F(cX, \theta_2 / c^2) = F(X, \theta_2) - 2 \ln c` without :math:`L_d`, and
+F has no minimum: :math:`F(cX, \theta_2 / c^2) = F(X, \theta_2) - 2 \ln c`, and
 F is unbounded as the bias or the signal goes to 0. The result therefore depends on the bounds of
 theta, here, with v the variance of a feature,
 
@@ -23,23 +22,27 @@ X is free or a function of the features, :math:`X = K_{bc}\, a` (17) with
 no constraint, but it affects which optimum is found, and embeds new samples.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import solve_triangular
+from scipy.linalg import blas, solve_triangular
 from scipy.spatial.distance import pdist
 
-from bsdr_models.dgplvm.back_constraint import Embedder, median_distance
-from bsdr_models.dgplvm.criteria import class_centroids
-from bsdr_models.dgplvm.likelihood import Evaluation, FeatureGram, evaluate_paper
+from bsdr_models.dgplvm.back_constraint import Embedder, MappingPrior, make_mapping
 from bsdr_models.dgplvm.map_search import Mode, collapsed_classes, find_mode
-from bsdr_models.dgplvm.objective import Gradient, Objective
+from bsdr_models.dgplvm.objective import Gradient, Objective, make_criterion
 from bsdr_models.dgplvm.priors import LogUniform
-from bsdr_models.dgplvm.problem import Problem
+from bsdr_models.dgplvm.problem import (
+    Evaluation,
+    FeatureGram,
+    Problem,
+    class_centroids,
+    factorise,
+    normal_density,
+)
 from bsdr_models.numerics.arrays import FloatArray
-from bsdr_models.numerics.kernels import rbf, squared_distances
-from bsdr_models.numerics.linalg import cholesky
-from bsdr_models.numerics.relevance import LatentCoordinates
+from bsdr_models.numerics.kernels import rbf, rbf_gradient, squared_distances
 
 THETA = ("output variance", "inverse squared width", "bias", "inverse noise variance")
 # Lowest and highest theta for features of unit variance; initial theta there for latent
@@ -65,75 +68,63 @@ def theta_priors(gram: FeatureGram) -> tuple[LogUniform, ...]:
     return tuple(LogUniform(start, (low, high)) for start, low, high in zip(*logs, strict=True))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelMapping:
-    """Latent coordinates as sums of kernels at samples X (N, D), Eqs. (17) and (18).
+def evaluate_paper(latent: FloatArray, log_theta: FloatArray, gram: FeatureGram) -> Evaluation:
+    """Eq. (8) of the paper with its constant, under the kernel (5); the mean is zero.
 
-    ``lengthscale`` is gamma^-1/2, and ``factor`` (N, N) L.
+    ``log_theta`` (4,) are logs of output variance, inverse squared width, bias and inverse noise
+    variance, whose prior is not included.
     """
+    signal, precision, bias, noise_precision = np.exp(log_theta)
+    lengthscale = 1.0 / math.sqrt(precision)
+    ones = np.ones(len(latent))
+    smooth = rbf(latent, None, lengthscale, signal)
+    factor, log_det = factorise(latent, smooth + bias, 1.0 / noise_precision)
+    value, _, G = normal_density(factor, log_det, gram.root, gram.n_features)
+    total, gradient = rbf_gradient(latent, smooth, lengthscale, G)
+    by_precision = 0.5 * float(np.vdot(gradient, latent))
+    by_bias = bias * float(ones @ blas.dsymv(1.0, G, ones, lower=1))
+    by_log = [total, by_precision, by_bias, -np.trace(G) / noise_precision]
+    return Evaluation(value=value, latent=gradient, log_parameters=np.array(by_log))
 
-    X: FloatArray
-    lengthscale: float
-    factor: FloatArray
 
-    @classmethod
-    def of(cls, X: FloatArray, width: float | None) -> "KernelMapping":
-        """The width is gamma in units of 1 / the median squared distance.
+def kernel_mapping(X: FloatArray, width: float | None) -> MappingPrior:
+    """Latent coordinates as sums of kernels at samples (N, D), Eqs. (17) and (18).
 
-        None is its limit at infinity, in which K_bc is the identity and a are the coordinates.
-        """
-        if width is None:
-            return cls(X=X, lengthscale=0.0, factor=np.eye(len(X)))
-        lengthscale = (width / median_distance(X)) ** -0.5
-        factor = cholesky(rbf(X, None, lengthscale), name="kernel matrix of the mapping")
-        return cls(X=X, lengthscale=lengthscale, factor=factor)
-
-    def raw(self, latent: FloatArray) -> FloatArray:
-        """The u of latent coordinates, both (N, R)."""
-        return solve_triangular(self.factor, latent, lower=True)
-
-    def embedder(self, u: FloatArray) -> "PaperEmbedder":
-        """Embedder with the weights a of coordinates u (N, R)."""
-        weights = solve_triangular(self.factor, u, lower=True, trans="T")
-        return PaperEmbedder(X=self.X, lengthscale=self.lengthscale, weights=weights)
+    The width is gamma in units of 1 / the median squared distance, and L the factor of the result.
+    None is the limit at infinity, in which K_bc is the identity and a are the coordinates.
+    """
+    none = np.zeros(len(X))
+    if width is not None:
+        return make_mapping(X, none, width=width, noise=0.0, mean_variance=0.0)
+    free = {"decay": np.inf, "noise": 0.0, "mean_variance": 0.0}
+    return MappingPrior(samples=X, mean_weights=none, factor=np.eye(len(X)), **free)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaperEmbedder(Embedder):
-    """Embedding by the paper's back-constraint with weights (N, R), which is deterministic."""
+    """Embedding by the paper's back-constraint with weights a (N, R), which is deterministic."""
 
-    X: FloatArray
-    lengthscale: float
+    mapping: MappingPrior
     weights: FloatArray
+
+    @classmethod
+    def of(cls, mapping: MappingPrior, raw: FloatArray) -> "PaperEmbedder":
+        """With the weights of coordinates u, (N, R)."""
+        weights = solve_triangular(mapping.factor, raw, lower=True, trans="T")
+        return cls(mapping=mapping, weights=weights)
 
     def latent(self, X: FloatArray) -> FloatArray:
         """Latent coordinates of samples (M, D), (M, R)."""
-        return rbf(X, self.X, self.lengthscale) @ self.weights
-
-    def embed(self, X: FloatArray) -> LatentCoordinates:
-        """Latent coordinates of samples, with covariances of zero."""
-        return certain(self.latent(X))
-
-
-def certain(latent: FloatArray) -> LatentCoordinates:
-    """Latent coordinates (N, R) with covariances of zero."""
-    return LatentCoordinates(mean=latent, cov=np.zeros((*latent.shape, latent.shape[1])))
+        return self.mapping.covariances(X) @ self.weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaperObjective(Objective):
-    """Eq. (13) of the paper by coordinates u of the mapping; with dynamics, Eq. (19)."""
-
-    mapping: KernelMapping
-
-    def raw(self, latent: FloatArray) -> FloatArray:
-        """The u of latent coordinates, both (N, R)."""
-        return self.mapping.raw(latent)
+    """Eq. (13) of the paper by coordinates u of the mapping."""
 
     def transform(self, raw: FloatArray) -> tuple[FloatArray, Gradient]:
         """Latent coordinates of coordinates u, both (N, R), and the map of gradients back."""
-        factor = self.mapping.factor
-        return factor @ raw, lambda gradient: factor.T @ gradient
+        return self.mapping.root(raw), self.mapping.root_transposed
 
     def likelihood(self, latent: FloatArray, log_kernel: FloatArray) -> Evaluation:
         """Eq. (8), without the prior of theta."""
@@ -141,17 +132,16 @@ class PaperObjective(Objective):
 
 
 def fit_paper(
-    problem: Problem, mapping: KernelMapping, rng: np.random.Generator, *, progressbar: bool = False
+    problem: Problem, mapping: MappingPrior, rng: np.random.Generator, *, progressbar: bool = False
 ) -> Mode[PaperObjective]:
     """Minimise the paper's objective within bounds."""
     gram = FeatureGram.of(problem.X - problem.X.mean(axis=0))
     objective = PaperObjective(
         gram=gram,
-        criterion=problem.make_criterion(),
+        criterion=make_criterion(problem.criterion, problem.y_index),
         weight=problem.priors.weight,
         n_components=problem.n_components,
-        parameter_priors=theta_priors(gram) + problem.dynamics_priors,
-        dynamics=problem.dynamics,
+        parameter_priors=theta_priors(gram),
         mapping=mapping,
     )
     initial = problem.starts(int(problem.optimization.n_restarts), rng)
@@ -166,7 +156,7 @@ def collapse(mode: Mode[PaperObjective], problem: Problem) -> str | None:
     noise: 0 for a vanishing signal and for coinciding latent coordinates. The bias vanishes for
     centred features, which needs no warning.
     """
-    log_theta = mode.log_parameters[:4]
+    log_theta = mode.log_parameters
     latent = mode.latent
     J = mode.terms.criterion
     output, inverse_width, _, inverse_noise = np.exp(log_theta)
@@ -181,7 +171,7 @@ def collapse(mode: Mode[PaperObjective], problem: Problem) -> str | None:
         )
     if (message := collapsed_classes(J, NO_SCATTER)) is not None:
         return message
-    low, high = (bound[:4] for bound in mode.objective.parameter_bounds)
+    low, high = mode.objective.parameter_bounds
     near = (log_theta - low < _AT_BOUND) | (high - log_theta < _AT_BOUND)
     names = [name for name, at in zip(THETA, near, strict=True) if at and name != "bias"]
     if names:

@@ -10,11 +10,11 @@ With the centred features Y (N, D), :math:`K = \theta_1 e^{-\theta_2 |x_i - x_j|
 
 The paper has no prior of U and no bounds of :math:`\theta`, and its density no finite integral. A
 large s and the bounds of :mod:`~bsdr_models.papers.dgplvm.map` make it proper; the posterior
-depends on them. Optional are dynamics, Eqs. (19) and (20), the classifier, whose latent functions
-have the covariance K, Eqs. (1) to (3), and new samples, Eqs. (14) to (16).
+depends on them. Optional are the classifier, whose latent functions have the covariance K, Eqs. (1)
+to (3), and new samples, Eqs. (14) to (16). The dynamics of Eqs. (19) and (20) are left out.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -24,14 +24,12 @@ import pytensor.tensor as pt
 from pymc.distributions import transforms
 from pytensor.tensor import linalg
 
-from bsdr_models.data.validation import check_features, check_samples
+from bsdr_models.data.validation import check_features
 from bsdr_models.dgplvm import model as shared
-from bsdr_models.dgplvm.criteria import choose_criterion
-from bsdr_models.dgplvm.likelihood import FeatureGram
-from bsdr_models.dgplvm.priors import CriterionName, Priors
-from bsdr_models.dgplvm.problem import Problem
+from bsdr_models.dgplvm.objective import choose_criterion
+from bsdr_models.dgplvm.priors import CriterionName
+from bsdr_models.dgplvm.problem import FeatureGram, Problem
 from bsdr_models.inference.declaring import (
-    NO_PRIORS,
     OwnPriors,
     Tensor,
     draw_sign,
@@ -50,10 +48,11 @@ from bsdr_models.numerics.arrays import (
 )
 from bsdr_models.numerics.kernels import squared_distances
 from bsdr_models.options import check_number
-from bsdr_models.papers.dgplvm.map import THETA, KernelMapping, theta_priors
+from bsdr_models.papers.dgplvm.map import THETA, kernel_mapping, theta_priors
 
 # s, so large that the prior hardly affects latent coordinates of unit variance.
 RAW_SCALE = np.float64(100.0)  # a Python float would be single precision
+ONE = np.float64(1.0)
 # Added to the bounds of log theta: the mode may be at a bound, where the transform is infinite.
 MARGIN = np.array([[-1e-9], [1e-9]])
 
@@ -69,7 +68,6 @@ def build_model(
     criterion: CriterionName = "auto",
     width: float | None = 2.0,
     unlabeled: object = None,
-    sequence: TargetLike | None = None,
     classifier: bool = False,
     X_new: SamplesLike | None = None,
     name: str = "",
@@ -85,13 +83,13 @@ def build_model(
         Labels of a sortable type, at least two classes.
     n_components : int
         R, from 1 to D.
-    target, sequence, name
+    target, name
         As for :func:`build_model`.
     priors : dict, optional
         Priors of variables by name, as for :func:`bsdr_models.bsdr.build_model`.
     weight : float, default=1e4
         1 / sigma_d**2, weight of the discriminative prior.
-    criterion : {"auto", "trace_ratio", "inverse_trace", "total", "mcml"}
+    criterion : {"auto", "trace_ratio", "inverse_trace", "total"}
         J of the labelled samples; "auto" is tr(S_b^-1 S_w), Eq. (13), with fewer components than
         classes.
     width : float or None, default=2
@@ -138,97 +136,62 @@ def build_model(
     check_number("weight", weight)
     if width is not None:
         check_number("width", width)
-    check_samples(X, sequence)
     X_array, features = check_features(X, y, n_components)
     _, own = read_priors(priors, None)
     y_index, classes = shared.check_labels(y, unlabeled, target, n_samples=len(X_array))
-    known = int((y_index >= 0).sum())
-    if classifier and known < len(X_array):
+    n_labelled = int((y_index >= 0).sum())
+    chosen = choose_criterion(criterion, n_components, len(classes), n_labelled)
+    if classifier and n_labelled < len(X_array):
         raise ValueError("classifier=True needs a label of every sample")
-    new = None
-    if X_new is not None:
-        new = check_features(X_new, None, 1)[0]
-        if new.shape[1] != X_array.shape[1]:
-            raise ValueError(f"X_new has {new.shape[1]} features, and X {X_array.shape[1]}")
-    problem = Problem(
-        X=X_array,
-        y_index=y_index,
-        n_components=n_components,
-        criterion=choose_criterion(criterion, n_components, len(classes), known),
-        priors=Priors(weight=weight, criterion=criterion),
-    )
-    mapping = KernelMapping.of(X_array, width)
-    return declare(
-        problem,
-        mapping,
-        {FEATURE: features, LABEL: classes},
-        own,
-        sequence=sequence,
-        classifier=classifier,
-        X_new=new,
-        name=name,
-    )
-
-
-def declare(
-    problem: Problem,
-    mapping: KernelMapping,
-    coords: Mapping[str, Sequence[object]] | None = None,
-    own: OwnPriors = NO_PRIORS,
-    *,
-    sequence: TargetLike | None = None,
-    classifier: bool = False,
-    X_new: FloatArray | None = None,
-    name: str = "",
-) -> pm.Model:
-    """The model of a problem, with its mapping and names of features and classes."""
-    n, d = problem.X.shape
-    mean = problem.X.mean(axis=0)
-    gram = FeatureGram.of(problem.X - mean)
-    priors = theta_priors(gram)
-    low, high = np.array([prior.bounds for prior in priors]).T + MARGIN
-    medians = [prior.log_median for prior in priors]
+    mapping = kernel_mapping(X_array, width)
+    mean = X_array.mean(axis=0)
+    gram = FeatureGram.of(X_array - mean)
+    bounds = theta_priors(gram)
+    low, high = np.array([prior.bounds for prior in bounds]).T + MARGIN
+    medians = [prior.log_median for prior in bounds]
+    problem = Problem(X=X_array, y_index=y_index, n_components=n_components)
     start = problem.starts(1, np.random.default_rng(0))[0]
-    raw = mapping.raw(start)
-    if coords is None:
-        coords = {FEATURE: range(d), LABEL: range(problem.n_labels)}
-    coords = dict(coords) | {
-        OBS: range(n),
-        COMPONENT: range(problem.n_components),
-        BASIS: range(len(raw)),
+    coords = {
+        OBS: range(len(X_array)),
+        FEATURE: features,
+        COMPONENT: range(n_components),
+        BASIS: range(len(X_array)),
+        LABEL: classes,
         THETA_DIM: THETA,
     }
     with pm.Model(name, coords=coords) as model:
-        pm.Data("X", problem.X, dims=(OBS, FEATURE))
-        pm.Data("y_data", problem.y_index, dims=OBS)
+        pm.Data("X", X_array, dims=(OBS, FEATURE))
+        pm.Data("y_data", y_index, dims=OBS)
         theta = own.declare(_log_uniform, "theta", low, high, np.exp(medians), dims=THETA_DIM)
+        raw = mapping.raw(start)
         U = normal_from("latent_raw", 0.0, RAW_SCALE, start=raw, dims=(BASIS, COMPONENT))
-        latent = pm.Deterministic(
-            "latent", pt.as_tensor(mapping.factor) @ U, dims=shared.LATENT_DIMS
-        )
-        J = shared.class_separation(latent, problem.y_index, problem.criterion)
+        X_latent = pt.as_tensor(mapping.factor) @ U  # Eq. (17)
+        latent = pm.Deterministic("latent", X_latent, dims=shared.LATENT_DIMS)
+        J = shared.class_separation(latent, y_index, chosen)
         pm.Deterministic("criterion", J)
         output, inverse_width, bias, inverse_noise = (theta[i] for i in range(4))
         lengthscale = inverse_width**-0.5
         K = shared.kernel(latent, output, lengthscale, 1.0 / inverse_noise) + bias  # Eq. (5)
-        pm.Potential("generative", shared.normal_density(K, pt.as_tensor(gram.root), d))  # Eq. (4)
-        pm.Potential("discriminative", -problem.priors.weight * J)  # Eq. (12)
-        shared.declare_dynamics(latent, sequence, own)
+        density = shared.normal_density(K, pt.as_tensor(gram.root), gram.n_features)  # Eq. (4)
+        pm.Potential("generative", density)
+        pm.Potential("discriminative", -weight * J)  # Eq. (12)
         L = linalg.cholesky(K, lower=True)
         if classifier:
-            _classify(L, problem.y_index, own)
+            _classify(L, y_index, own)
         if X_new is not None:
-            model.add_coord(NEW_OBS, range(len(X_new)))
-            nearest = squared_distances(X_new, problem.X).argmin(axis=1)
-            dims = (NEW_OBS, COMPONENT)
-            x = normal_from("new_latent", 0.0, np.float64(1.0), start=start[nearest], dims=dims)
+            new = check_features(X_new, None, 1)[0]
+            if new.shape[1] != len(mean):
+                raise ValueError(f"X_new has {new.shape[1]} features, and X {len(mean)}")
+            model.add_coord(NEW_OBS, range(len(new)))
+            near = start[squared_distances(new, X_array).argmin(axis=1)]
+            x = normal_from("new_latent", 0.0, ONE, start=near, dims=(NEW_OBS, COMPONENT))
             k = shared.rbf(latent, x, output, lengthscale) + bias  # (N, M)
             half = linalg.solve_triangular(L, k, lower=True)
-            Y = linalg.solve_triangular(L, pt.as_tensor(problem.X - mean), lower=True)
+            Y = linalg.solve_triangular(L, pt.as_tensor(X_array - mean), lower=True)
             variance = output + bias + 1.0 / inverse_noise - (half**2).sum(axis=0)  # Eq. (16)
             mu = mean + half.T @ Y  # Eq. (15)
             sd = pt.sqrt(variance)[:, None]
-            pm.Normal("new_samples", mu, sd, observed=X_new, dims=(NEW_OBS, FEATURE))  # Eq. (14)
+            pm.Normal("new_samples", mu, sd, observed=new, dims=(NEW_OBS, FEATURE))  # Eq. (14)
         own.check(**shared.FIXED)
     return model
 

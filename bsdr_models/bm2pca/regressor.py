@@ -2,30 +2,35 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
+from sklearn.utils.validation import check_is_fitted
 
+from bsdr_models.bm2pca.base import BaseBM2PCA
+from bsdr_models.bm2pca.conjugate import MarginPosterior, fit_mean_field, run_sweeps
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.bm2pca.problem import Problem
 from bsdr_models.bm2pca.settings import EpsilonInsensitiveLoss
 from bsdr_models.data.targets import Targets
 from bsdr_models.data.training import Training
+from bsdr_models.data.validation import feature_names, read_views
 from bsdr_models.estimators.regressor import GaussianRegressor
-from bsdr_models.inference.dims import FEATURE
+from bsdr_models.inference.dims import FEATURE, LABEL
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.inference.result import Result
+from bsdr_models.lazy import annex
 from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.folds import N_FOLDS
 from bsdr_models.numerics.process_state import warn
 from bsdr_models.numerics.rng import RandomState
 from bsdr_models.numerics.row_space import Rows
 from bsdr_models.options import COUNT, Options
-from bsdr_models.papers.bm2pca.engines import TOL, fit_mean_field, run_sweeps
-from bsdr_models.papers.bm2pca.estimator import ConjugateEstimator
-from bsdr_models.papers.bm2pca.posterior import MarginPosterior
+
+if TYPE_CHECKING:
+    import pymc as pm
 
 # Sweeps of a fit without the held-out samples, enough for their predictions to converge.
 SWEEPS = 50
@@ -41,7 +46,7 @@ SMALL_NOISE = 10.0
 CERTAIN = 1e6
 
 
-class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
+class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
     r"""Bayesian max-margin principal component analysis for real targets.
 
     Each sample has latent coordinates that explain its features and its targets. The negative log
@@ -68,8 +73,13 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
         noise of a tenth of the features' variance is used if it predicts held-out samples better.
     max_iter : int, default=2000
         Iterations of mean field.
-    views, standardize, n_jobs, progressbar, random_state
-        As for :class:`bsdr_models.papers.PaperBM2PCAClassifier`.
+    views : dict, optional
+        Lists of columns by the name of the view. Every view has its own loadings, offset and noise.
+        A view may be missing (NaN) in a sample.
+    standardize : bool, default=True
+        Whether to scale each feature to unit variance.
+    n_jobs, progressbar, random_state
+        As for :class:`BM2PCAClassifier`.
 
     Attributes
     ----------
@@ -135,7 +145,7 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
         "priors": Priors,
     }
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {
-        **ConjugateEstimator._parameter_constraints,
+        **BaseBM2PCA._parameter_constraints,
         "n_components": [COUNT, None],
         "max_iter": [COUNT],
     }
@@ -164,13 +174,54 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
         self.random_state = random_state
 
     _missing_outputs: ClassVar[bool] = True
+    _sparse = False
+
+    @property
+    def _named_views(self) -> list[tuple[str, IntArray]] | None:
+        """Names and features of the views."""
+        return read_views(self.views, list(feature_names(self)))
+
+    def _scale(self, X: Rows) -> Rows:
+        _ = self._named_views  # refused before any work
+        return super()._scale(X)
+
+    def _make_problem(self, Y: FloatArray) -> Problem:
+        """Scaled samples and targets, with the columns of the views."""
+        X = self._context.X
+        d = X.shape[1]
+        views = self._named_views
+        columns: tuple[IntArray | None, ...] = (None,)
+        if views is not None and len(views) > 1:
+            columns = tuple(own for _, own in self._scaler.positions(views))
+        n_components = self.n_components or (d if d <= FEW_FEATURES else N_COMPONENTS)
+        return Problem(
+            X=X,
+            Y=Y,
+            n_components=min(int(n_components), d),
+            priors=self._option("priors"),
+            columns=columns,
+            epsilon=self.epsilon_,
+        )
+
+    def _divide(self, targets: Targets, rng: np.random.Generator) -> Training:
+        """Training samples with the folds that are held out."""
+        context = self._context
+        return Training.of(
+            context.X,
+            targets.classes,
+            len(targets.names),
+            np.ones(context.X.shape[1]),
+            metric=None,
+            rng=rng,
+            groups=context.groups,
+        )
 
     def _learn(self, targets: Targets, rng: np.random.Generator) -> Result[MarginPosterior]:
         loss: EpsilonInsensitiveLoss = self._option("loss")
         self.C_ = float(loss.C)
         self.epsilon_ = float(loss.epsilon)
         Y = targets.coded
-        self._problem = self._make_problem(Y, strategy="shared", epsilon=self.epsilon_)
+        self._problem = self._make_problem(Y)
         self.slope_ = self.std_factor_ = np.ones(Y.shape[1])
         coef_sd = np.zeros(Y.shape[1])
         calibrate_rng, fit_rng, division_rng = rng.spawn(3)
@@ -181,7 +232,6 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
             cost=self.C_,
             rng=fit_rng,
             max_iter=int(self.max_iter),
-            tol=TOL,
             progressbar=self.progressbar,
         )
         attrs = {
@@ -193,11 +243,6 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
             "objective": "lower bound",
         }
         return replace(result, attrs=attrs)
-
-    def _most_components(self, n_features: int) -> int:
-        if self.n_components is None:
-            return n_features if n_features <= FEW_FEATURES else N_COMPONENTS
-        return super()._most_components(n_features)
 
     def _calibrate(self, training: Training, rng: np.random.Generator) -> FloatArray:
         """Set slopes and factors of the standard deviations from held-out predictions, and priors.
@@ -244,6 +289,27 @@ class BM2PCARegressor(GaussianRegressor, ConjugateEstimator):
                 mean.values + factor * (draws[name] - mean).values
             )
         return tree
+
+    @property
+    def model_(self) -> "pm.Model":
+        """The model as a ``pymc.Model`` on the scaled training samples.
+
+        ``pm.sample_posterior_predictive`` with ``idata_`` draws features and targets.
+        """
+        check_is_fitted(self)
+        problem = self._problem
+        if not problem.complete or len(problem.columns) > 1:
+            raise ValueError("model_ needs complete samples of one view")
+        model = annex("papers.bm2pca.model").declare(
+            problem.X,
+            problem.Y,
+            {FEATURE: range(problem.X.shape[1]), LABEL: range(problem.Y.shape[1])},
+            n_components=problem.n_components,
+            C=self.C_,
+            epsilon=problem.epsilon,
+            priors=problem.priors,
+        )
+        return self._context.name_dims(model)
 
     def _mean_effects(self) -> tuple[FloatArray, FloatArray]:
         coef, intercept = super()._mean_effects()

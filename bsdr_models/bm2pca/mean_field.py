@@ -24,17 +24,17 @@ import numpy as np
 
 from bsdr_models.bm2pca import views
 from bsdr_models.bm2pca.factor_model import principal_scores, side_by_side
+from bsdr_models.bm2pca.loss_augmentation import Margins, margins_of
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.bm2pca.views import Moments, View, ViewState, make_view
+from bsdr_models.inference.coordinate_ascent import Bound
 from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.factors import Gamma
 from bsdr_models.numerics.linalg import inv_spd
-from bsdr_models.papers.bm2pca.loss_augmentation import Margins, margins_of
-from bsdr_models.papers.coordinate_ascent import Bound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Data:
+class ViewData:
     """Samples and margin factors."""
 
     views: tuple[View, ...]
@@ -43,9 +43,9 @@ class Data:
 
 def make_data(
     views: Sequence[FloatArray], y: FloatArray, cost: float, epsilon: float | None = None
-) -> Data:
+) -> ViewData:
     """Features of each view, (N, d), and signs or real targets y (N, K) with their cost."""
-    return Data(views=tuple(map(make_view, views)), margins=margins_of(y, cost, epsilon))
+    return ViewData(views=tuple(map(make_view, views)), margins=margins_of(y, cost, epsilon))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ class Weights:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class FactorState:
     """All factors of q. N samples, R components, K outcomes."""
 
     views: tuple[ViewState, ...]  # t, W, r, tau of each view
@@ -84,7 +84,9 @@ class State:
     slack: FloatArray  # s of q(lambda) of each hinge, (S, N, K)
 
 
-def init(data: Data, priors: Priors, *, n_components: int, rng: np.random.Generator) -> State:
+def init(
+    data: ViewData, priors: Priors, *, n_components: int, rng: np.random.Generator
+) -> FactorState:
     """Initial state with R = ``n_components``.
 
     The leading latent coordinates are from the targets, if there are any, and the next ones from
@@ -112,7 +114,7 @@ def init(data: Data, priors: Priors, *, n_components: int, rng: np.random.Genera
         mean[~labelled, first:] = 0.0
     cov = np.tile(np.eye(r), (n, 1, 1))
     weights = _ridge_weights(mean, targets)
-    return State(
+    return FactorState(
         views=tuple(views.initial_state(view, n_components=r) for view in data.views),
         latent=make_latent(mean, cov, np.zeros(n), data),
         weights=weights,
@@ -152,24 +154,24 @@ def with_ones(mean: FloatArray) -> FloatArray:
     return np.column_stack([np.ones(len(mean)), mean])
 
 
-def make_latent(mean: FloatArray, cov: FloatArray, log_det: FloatArray, data: Data) -> Latent:
+def make_latent(mean: FloatArray, cov: FloatArray, log_det: FloatArray, data: ViewData) -> Latent:
     """q(Z) of `Latent` with its sufficient statistics for the views."""
     moments = tuple(views.latent_moments(mean, cov, view) for view in data.views)
     return Latent(mean=mean, cov=cov, log_det=log_det, moments=moments)
 
 
-def update_views(state: State, data: Data, priors: Priors) -> tuple[ViewState, ...]:
+def update_views(state: FactorState, data: ViewData, priors: Priors) -> tuple[ViewState, ...]:
     """Optimal W, r, t and tau of every view, given the sufficient statistics of q(Z)."""
     return tuple(
         views.update(own, moments, view, priors) for own, moments, view in _by_view(state, data)
     )
 
 
-def _by_view(state: State, data: Data) -> Iterator[tuple[ViewState, Moments, View]]:
+def _by_view(state: FactorState, data: ViewData) -> Iterator[tuple[ViewState, Moments, View]]:
     return zip(state.views, state.latent.moments, data.views, strict=True)
 
 
-def update_latent(state: State, data: Data) -> Latent:
+def update_latent(state: FactorState, data: ViewData) -> Latent:
     r"""Optimal q(Z), V(Z) after Eq. (5) of [1]_.
 
     With w the weights and g the linear terms of the margins,
@@ -192,7 +194,7 @@ def update_latent(state: State, data: Data) -> Latent:
     return make_latent(np.einsum("nrs,ns->nr", cov, linear_term), cov, log_det, data)
 
 
-def update_weights(state: State, data: Data) -> Weights:
+def update_weights(state: FactorState, data: ViewData) -> Weights:
     r"""Optimal q(eta), V(eta) after Eq. (5) of [1]_; sums run over labelled samples.
 
     .. math::
@@ -211,7 +213,7 @@ def update_weights(state: State, data: Data) -> Weights:
     return Weights(mean=mean, cov=cov, log_det=log_det)
 
 
-def update_weight_precision(state: State, priors: Priors) -> Gamma:
+def update_weight_precision(state: FactorState, priors: Priors) -> Gamma:
     """Optimal q(nu), V(nu) of [1]_: Ga(a_nu + (R + 1) / 2, b_nu + tr E[eta eta'] / 2)."""
     square = np.einsum("kqq->k", state.weights.second)
     q = len(state.weights.mean)
@@ -221,12 +223,12 @@ def update_weight_precision(state: State, priors: Priors) -> Gamma:
     )
 
 
-def update_slack(state: State, data: Data) -> FloatArray:
+def update_slack(state: FactorState, data: ViewData) -> FloatArray:
     """Optimal q(lambda), V(lambda) of [1]_, given by s = sqrt E[u**2]."""
     return data.margins.scales(*_training_moments(state))
 
 
-def _training_moments(state: State) -> tuple[FloatArray, FloatArray]:
+def _training_moments(state: FactorState) -> tuple[FloatArray, FloatArray]:
     return score_moments(state.latent.mean, state.latent.cov, state.weights)
 
 
@@ -241,7 +243,7 @@ def score_moments(
     return full @ weights.mean, variance + np.column_stack(own)
 
 
-def sweep(state: State, data: Data, priors: Priors) -> State:
+def sweep(state: FactorState, data: ViewData, priors: Priors) -> FactorState:
     """All updates once; the input is unchanged."""
     state = replace(state, views=update_views(state, data, priors))
     state = replace(state, latent=update_latent(state, data))
@@ -250,13 +252,13 @@ def sweep(state: State, data: Data, priors: Priors) -> State:
     return replace(state, slack=update_slack(state, data))
 
 
-def step(state: State, data: Data, priors: Priors) -> tuple[State, Bound]:
+def step(state: FactorState, data: ViewData, priors: Priors) -> tuple[FactorState, Bound]:
     """One sweep of coordinate ascent, which never lowers the bound."""
     state = sweep(state, data, priors)
     return state, Bound(bound_terms(state, data, priors))
 
 
-def bound_terms(state: State, data: Data, priors: Priors) -> dict[str, float]:
+def bound_terms(state: FactorState, data: ViewData, priors: Priors) -> dict[str, float]:
     """Terms of the bound by factor, expected log density plus entropy, in nats."""
     terms: dict[str, float] = {}
     for own, moments, view in _by_view(state, data):
@@ -277,7 +279,7 @@ def bound_terms(state: State, data: Data, priors: Priors) -> dict[str, float]:
     }
 
 
-def pack(state: State) -> FloatArray:
+def pack(state: FactorState) -> FloatArray:
     """Parameters of the state as a vector, for extrapolation; positive numbers by their log.
 
     Left out are the shapes of Gammas, which are constant after the first sweep, and what the next
@@ -286,7 +288,7 @@ def pack(state: State) -> FloatArray:
     return np.concatenate([part.ravel() for part in _packed_arrays(state)])
 
 
-def _packed_arrays(state: State) -> list[FloatArray]:
+def _packed_arrays(state: FactorState) -> list[FloatArray]:
     parts = [state.latent.mean, state.weights.mean]
     parts += [np.log(state.weight_precision.rate), np.log(state.slack)]
     for own in state.views:
@@ -295,7 +297,7 @@ def _packed_arrays(state: State) -> list[FloatArray]:
     return parts
 
 
-def unpack(vector: FloatArray, state: State, data: Data) -> State:
+def unpack(vector: FloatArray, state: FactorState, data: ViewData) -> FactorState:
     """Inverse of :func:`pack`; the next sweep makes the state consistent."""
     old = _packed_arrays(state)
     pieces = np.split(vector, np.cumsum([part.size for part in old])[:-1])

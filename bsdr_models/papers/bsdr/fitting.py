@@ -1,0 +1,425 @@
+"""Fits of the paper's model as trees, and predictions from their draws."""
+
+from collections.abc import Collection
+from dataclasses import asdict, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import xarray as xr
+
+from bsdr_models.alignment import permute, signed_permutations
+from bsdr_models.bsdr.spec import PROJECTION_PRECISION_DIMS, SPEC
+from bsdr_models.data.validation import warn_unless_mixed
+from bsdr_models.inference import datatree, dims
+from bsdr_models.inference.coordinate_ascent import Extrapolation, run_coordinate_ascent
+from bsdr_models.inference.datatree import Context
+from bsdr_models.inference.result import Result
+from bsdr_models.inference.sampling import Sampled, Schedule, run_sampler
+from bsdr_models.inference.trees import read_draws
+from bsdr_models.numerics.arrays import FloatArray, ProjectionPrior, SamplesLike, TargetLike
+from bsdr_models.numerics.design import DenseDesign
+from bsdr_models.numerics.factors import Gamma
+from bsdr_models.numerics.linalg import cholesky
+from bsdr_models.numerics.rng import RandomState, as_generator
+from bsdr_models.papers.bsdr import gibbs, mean_field
+from bsdr_models.papers.bsdr.draws import BSDRDraws
+from bsdr_models.papers.bsdr.mean_field import Data, State, make_data, without_shared_axis
+from bsdr_models.papers.bsdr.priors import Optimization, Priors
+from bsdr_models.papers.training import Inference, describe, read_new, read_training, warn_of
+
+if TYPE_CHECKING:
+    import pymc as pm
+
+# Draws of a mean-field fit, and numbers that those of one variable have at most.
+N_DRAWS = 500
+MOST_NUMBERS = 1_000_000
+
+
+def fit(
+    X: SamplesLike,
+    y: TargetLike,
+    *,
+    inference: Inference = "mean_field",
+    n_components: int = 2,
+    target: Literal["classes", "regression"] = "classes",
+    priors: Priors | None = None,
+    optimization: Optimization | None = None,
+    draws: int = 1000,
+    tune: int = 1000,
+    chains: int = 4,
+    progressbar: bool = False,
+    random_state: RandomState = None,
+) -> xr.DataTree:
+    """Posterior of the paper's model.
+
+    Parameters
+    ----------
+    X : array-like of shape (N, D)
+        Samples as the model sees them: scale features before.
+    y : array-like of shape (N,), or (N, K)
+        Classes; zeros and ones of label sets; or real outputs.
+    inference : {"mean_field", "gibbs", "nuts", "advi"}, default="mean_field"
+        Inference method. NUTS and ADVI compile the PyMC model.
+    n_components : int, default=2
+        R, from 1 to D.
+    target : {"classes", "regression"}, default="classes"
+        What y holds: classes or label sets, or the real outputs of Section II-D.
+    priors : Priors, optional
+        Hyper-parameters; the paper's by default.
+    optimization : Optimization, optional
+        Restarts, iterations and tolerance of mean field.
+    draws, tune, chains : int
+        Draws that are kept and warm-up of each chain of a sampler. ADVI has one chain.
+    progressbar, random_state
+        As for :class:`bsdr_models.BSDRClassifier`.
+
+    Returns
+    -------
+    xarray.DataTree
+        With ``posterior``, ``fit``, ``observed_data`` and ``constant_data``, of samplers also
+        ``sample_stats`` and, of labels, ``log_likelihood``. Components are aligned.
+
+    Raises
+    ------
+    ValueError
+        If shapes disagree, values are not finite, or there are fewer than two classes.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.preprocessing import scale
+    >>> from bsdr_models.papers import bsdr
+    >>> X, y = load_iris(return_X_y=True)
+    >>> tree = bsdr.fit(scale(X), y, random_state=0)
+    >>> bsdr.predict(tree, scale(X)).shape
+    (150, 3)
+    """
+    context, targets = read_training(
+        X,
+        y,
+        n_components,
+        regression=target == "regression",
+        config={"inference": inference, "n_components": n_components},
+    )
+    result, tree = fit_tree(
+        context,
+        targets,
+        inference=inference,
+        n_components=n_components,
+        priors=priors or Priors(),
+        optimization=optimization or Optimization(),
+        schedule=Schedule(draws=draws, tune=tune, chains=chains, progressbar=progressbar),
+        rng=as_generator(random_state),
+    )
+    warn_of(result)
+    return tree
+
+
+def predict(tree: xr.DataTree, X: SamplesLike, *, latent_scale: float | None = None) -> FloatArray:
+    """Class probabilities of new samples, means over draws as in Appendix B of the paper.
+
+    Parameters
+    ----------
+    tree : xarray.DataTree
+        From `fit`, or of any draws of ``projection``, ``weights`` and ``bias``, such as
+        ``pm.sample`` returns of a model that was changed by hand.
+    X : array-like of shape (M, D)
+        Samples, scaled as those of the fit.
+    latent_scale : float, optional
+        Standard deviation of latent coordinates around the projection; by default that of the tree,
+        or 1 as in the paper.
+
+    Returns
+    -------
+    ndarray of shape (M, K)
+        Probabilities of the classes, or that each label is one; means of real outputs.
+
+    Raises
+    ------
+    TypeError
+        If `tree` is not a DataTree.
+    ValueError
+        If variables are missing, or X has other features.
+
+    Examples
+    --------
+    See `fit`.
+    """
+    draws = BSDRDraws.of(
+        read_draws(tree, "posterior", "projection", "weights", "bias"),
+        target=tree.attrs.get("target", "multiclass"),
+        latent_scale=tree.attrs.get("latent_scale", 1.0) if latent_scale is None else latent_scale,
+    )
+    array = read_new(tree, X)
+    return draws.outputs(array) if draws.target == "regression" else draws.probabilities(array)
+
+
+def fit_tree(
+    context: Context,
+    targets: np.ndarray,
+    *,
+    inference: Inference,
+    n_components: int,
+    priors: Priors,
+    optimization: Optimization,
+    schedule: Schedule,
+    rng: np.random.Generator,
+) -> tuple[Result[BSDRDraws], xr.DataTree]:
+    """Fit to validated samples and targets; the result predicts those features that vary."""
+    if n_components > (n := context.X.shape[1]):
+        raise ValueError(f"n_components={n_components} must be at most n_features={n} that vary")
+    if context.target == "multilabel":
+        targets = targets.astype(bool)
+    make = partial(
+        make_data, context.X, targets, n_labels=len(context.labels), target=context.target
+    )
+    if inference == "mean_field":
+        data = make(projection_prior=priors.projection_prior)
+        result, run = _maximise(data, context.X, n_components, priors, optimization, schedule, rng)
+    else:
+        data = make(projection_prior="entrywise")  # draws are over the features
+        result, run = _sample(data, context, inference, n_components, priors, schedule, rng)
+    tree = make_tree(context, run, result.terms, targets, priors=priors, inference=inference)
+    if inference != "mean_field":
+        bias = "bias_centered" if context.target == "multiclass" else "bias"
+        result = replace(result, converged=warn_unless_mixed(tree, ["coef", bias]))
+    posterior = BSDRDraws.of(
+        tree["posterior"].to_dataset().isel({dims.FEATURE: context.varies}),
+        target=context.target,
+        latent_scale=float(priors.latent_scale),
+    )
+    return result.with_posterior(posterior), tree
+
+
+def run_mean_field(
+    data: Data, priors: Priors, *, n_components: int, **options: Any
+) -> Result[State]:
+    """Maximise the bound by sweeps, with the options of `run_coordinate_ascent`."""
+    return run_coordinate_ascent(
+        lambda stream, restart: mean_field.init(
+            data, priors, n_components=n_components, rng=stream, at_random=restart > 0
+        ),
+        lambda state: mean_field.step(state, data, priors),
+        title="BSDR, mean field",
+        extrapolation=Extrapolation(pack=mean_field.pack, unpack=mean_field.unpack),
+        **options,
+    )
+
+
+def _maximise(
+    data: Data,
+    X: FloatArray,
+    n_components: int,
+    priors: Priors,
+    optimization: Optimization,
+    schedule: Schedule,
+    rng: np.random.Generator,
+) -> tuple[Result[Any], Sampled]:
+    """Mean field of samples X (N, D), with draws and summaries of q."""
+    result = run_mean_field(
+        data,
+        priors,
+        n_components=n_components,
+        rng=rng,
+        progressbar=schedule.progressbar,
+        **asdict(optimization),
+    )
+    run = Sampled(
+        draws=draw(result.posterior, data, X, priors, rng),
+        fit=summarise(result, data),
+        interrupted=result.interrupted,
+        attrs={"converged": int(result.converged)},
+    )
+    return result, run
+
+
+def _sample(
+    data: Data,
+    context: Context,
+    inference: Inference,
+    n_components: int,
+    priors: Priors,
+    schedule: Schedule,
+    rng: np.random.Generator,
+) -> tuple[Result[Any], Sampled]:
+    """Draws by Gibbs sampling, NUTS or ADVI, with components aligned."""
+    excluded = {"utilities", "latent_offset", *SPEC.identified}
+    if schedule.chains * schedule.draws * n_components * data.n_samples > datatree.MAX_NUMBERS:
+        excluded.add("latent")
+    run = run_sampler(
+        inference,
+        schedule,
+        init=lambda stream: gibbs.init(
+            data, priors, n_components=n_components, n_chains=schedule.chains, rng=stream
+        ),
+        step=lambda state, stream: gibbs.step(state, data, priors, rng=stream),
+        record=lambda state: gibbs.to_variables(state, priors.projection_prior),
+        stats=lambda state: gibbs.sample_stats(state, data, priors),
+        excluded=excluded,
+        declare=lambda: declare(context, n_components=n_components, priors=priors),
+        spec=SPEC,
+        rng=rng,
+    )
+    run = replace(run, draws=align_components(dict(run.draws), priors.projection_prior))
+    trace = np.asarray(run.fit.get("elbo", []))
+    result = Result(posterior=None, trace=trace, converged=False, interrupted=run.interrupted)
+    return result, run
+
+
+def declare(context: Context, *, n_components: int, priors: Priors) -> "pm.Model":
+    """The PyMC model of the training samples."""
+    from bsdr_models.papers.bsdr.model import build_model
+
+    return build_model(
+        context.X, context.y, n_components=n_components, priors=priors, target=context.target
+    )
+
+
+def draw(
+    state: State, data: Data, X: FloatArray, priors: Priors, rng: np.random.Generator
+) -> dict[str, FloatArray]:
+    """Draws from q by name, (1, S, ...), of a fit to samples X (N, D)."""
+    n, r = state.latent.mean.shape
+    d = X.shape[1]
+    k = data.n_labels
+    n_draws = int(np.clip(MOST_NUMBERS // (d * max(r, k)), 20, N_DRAWS))
+
+    def gammas(q: Gamma) -> FloatArray:
+        return rng.gamma(q.shape, size=(n_draws, *q.shape.shape)) / q.rate
+
+    half = cholesky(state.weights.cov, name="weight covariance")  # (K, 1 + R, 1 + R)
+    noise = rng.standard_normal((n_draws, k, 1 + r))
+    weights = state.weights.mean + np.einsum("kpq,skq->spk", half, noise)
+    phi = state.projection_precision
+    deviations = draw_deviations(DenseDesign(X), phi.mean, priors.latent_scale, (n_draws, r), rng)
+    psi = gammas(state.weight_precision)
+    draws = {
+        "projection": data.design.loadings(state.projection.mean) + deviations,
+        "weights": weights[:, 1:],
+        "bias": weights[:, 0],
+        "projection_precision": without_shared_axis(gammas(phi), priors.projection_prior),
+        "weight_precision": psi[:, 1:],
+        "bias_precision": psi[:, 0],
+    }
+    if state.noise_precision is not None:
+        draws["noise_precision"] = gammas(state.noise_precision)
+    if n * r * n_draws <= datatree.MAX_NUMBERS:
+        root = cholesky(state.latent.cov, name="latent covariance")
+        draws["latent"] = state.latent.mean + rng.standard_normal((n_draws, n, r)) @ root.T
+    return {name: values[None] for name, values in draws.items()}
+
+
+def draw_deviations(
+    design: DenseDesign,
+    precision: FloatArray,
+    latent_scale: float,
+    shape: tuple[int, int],
+    rng: np.random.Generator,
+) -> FloatArray:
+    """S draws of deviations of Q from its mean under q, (S, D, R) with ``shape`` (S, R)."""
+    zero = np.zeros((1, len(design.X), shape[0]))
+    scale = np.array([latent_scale**-2.0])
+    phi = np.broadcast_to(precision, (precision.shape[0], shape[1]))
+    noise = [design.draw(zero, column[None], scale, rng=rng)[0] for column in phi.T]  # (D, S) each
+    return np.stack(noise, axis=2).swapaxes(0, 1)
+
+
+def summarise(result: Result[State], data: Data) -> dict[str, FloatArray]:
+    """Bounds of a mean-field fit by name, and mean and spread of the projection under q."""
+    state = result.posterior
+    phi = state.projection_precision.mean
+    variance = data.design.loading_variance(state.projection.variance, phi)
+    return {
+        "elbo": result.trace,
+        "elbo_terms": np.column_stack(list(result.terms.values())),
+        "restarts": np.array(result.restarts),
+        "projection_mean": data.design.loadings(state.projection.mean),
+        # A variance of zero may be a negative rounding error.
+        "projection_sd": np.sqrt(np.maximum(variance, 0.0)),
+    }
+
+
+def align_components(
+    draws: dict[str, FloatArray], projection_prior: ProjectionPrior
+) -> dict[str, FloatArray]:
+    """Align the components of all draws by signed permutations, which leave Q W unchanged."""
+    chains, n_draws, _, r = draws["projection"].shape
+    stacked = np.concatenate([draws["projection"], draws["weights"].mT], axis=2)
+    order, sign = signed_permutations(stacked.reshape(chains * n_draws, -1, r))
+    precision = {"projection_precision": PROJECTION_PRECISION_DIMS[projection_prior]}
+    out = dict(draws)
+    for name, values in draws.items():
+        axes = (dims.CHAIN, dims.DRAW, *precision.get(name, SPEC.variables[name]))
+        if dims.COMPONENT not in axes:
+            continue
+        last = np.moveaxis(values, axes.index(dims.COMPONENT), -1)
+        signs = np.ones_like(sign) if name.endswith("precision") else sign
+        moved = permute(last.reshape(chains * n_draws, *last.shape[2:]), order, signs)
+        out[name] = np.moveaxis(moved.reshape(last.shape), -1, axes.index(dims.COMPONENT))
+    return out
+
+
+def make_tree(
+    context: Context,
+    run: Sampled,
+    terms: Collection[str],
+    targets: np.ndarray,
+    *,
+    priors: Priors,
+    inference: Inference,
+) -> xr.DataTree:
+    """Tree of the draws and summaries of a fit, whose bound has terms by name.
+
+    The offsets of latent coordinates are free variables in PyMC. The log likelihood of labels is
+    log p(y_n | x_n, draw), latent coordinates and utilities integrated out, since
+    importance-sampling cross-validation must not use the likelihood given latent coordinates.
+    """
+    scale = float(priors.latent_scale)
+    draws = dict(run.draws)
+    posterior = BSDRDraws.stack(draws, target=context.target, latent_scale=scale)
+    latent = posterior.embed(context.X)
+    loadings = run.fit.get("projection_mean", posterior.projection.mean(axis=0))
+    described, of_reference = describe(
+        context, latent.mean, loadings, draws["weights"].mean(axis=(0, 1))
+    )
+    group = {
+        **described,
+        "projection_sd": draws["projection"].std(axis=(0, 1)),
+        "latent_mean": latent.mean,
+        "latent_cov": latent.cov,
+        **run.fit,
+    }
+    if "projection_precision" in draws:
+        group["projection_precision_mean"] = draws["projection_precision"].mean(axis=(0, 1))
+    draws["coef"] = context.contrast(draws["projection"] @ draws["weights"])
+    if "latent" in draws:
+        draws["latent_offset"] = (draws["latent"] - context.X @ draws["projection"]) / scale
+    if context.target == "multiclass":
+        draws["bias_centered"] = context.contrast(draws["bias"])
+    groups: dict[str, dict[str, Any]] = {"posterior": draws, "fit": group}
+    if run.sample_stats:
+        groups["sample_stats"] = dict(run.sample_stats)
+    small = len(posterior.bias) * len(context.X) <= datatree.MAX_NUMBERS
+    if small and inference not in datatree.APPROXIMATIONS and context.target != "regression":
+        values = posterior.log_likelihood(context.X, targets)  # (S, N)
+        groups["log_likelihood"] = {"y": values.reshape(*draws["bias"].shape[:2], -1)}
+    prior = priors.projection_prior
+    names = ("projection_precision", "projection_precision_mean")
+    aligned = {} if inference == "mean_field" else {"alignment": "signed permutation"}
+    return context.fit_tree(
+        groups,
+        SPEC,
+        inference_method=inference,
+        n_components=loadings.shape[1],
+        dims=dict.fromkeys(names, PROJECTION_PRECISION_DIMS[prior]),
+        coords={dims.TERM: list(terms)},
+        attrs={
+            "projection_prior": prior,
+            "latent_scale": scale,
+            "interrupted": int(run.interrupted),
+            **aligned,
+            **of_reference,
+            **run.attrs,
+        },
+    )
