@@ -8,7 +8,6 @@ import xarray as xr
 from pymc.initial_point import make_initial_point_fn
 from sklearn.base import clone
 from sklearn.datasets import load_iris, load_wine
-from sklearn.preprocessing import scale
 
 from bsdr_models import (
     BM2PCAClassifier,
@@ -18,10 +17,6 @@ from bsdr_models import (
     DGPLVMClassifier,
     DGPLVMOptimization,
     Sampling,
-    bm2pca,
-    bsdr,
-    dgplvm,
-    papers,
 )
 from bsdr_models.bm2pca import HingeLoss
 from bsdr_models.bsdr import probit_choice
@@ -322,16 +317,6 @@ def test_draws_by_pymc_hold_every_free_variable(kind, short_pymc):
         assert posterior[variable.name].dims == ("chain", "draw", *axes)
 
 
-DECLARED = {
-    "bsdr": lambda X, y: bsdr.build_model(X, y),
-    "paper-bsdr": lambda X, y: papers.bsdr.build_model(X, y, n_components=1),
-    "paper-bm2pca": lambda X, y: papers.bm2pca.build_model(X, y, n_components=1, C=1.0),
-    "bm2pca": lambda X, y: bm2pca.build_model(X, y, n_components=1),
-    "dgplvm": lambda X, y: dgplvm.build_model(X, y, n_components=1),
-    "paper-dgplvm": lambda X, y: papers.dgplvm.build_model(X, y, n_components=1, weight=10.0),
-}
-
-
 FROM_FITS = [LINEAR[0], PAPER[0], PSEUDO[0], PSEUDO[2], *GAUSSIAN_PROCESSES]
 
 
@@ -350,25 +335,3 @@ def test_find_map_from_a_fit_ends_above_it(model):
         model=declared, initvals=start, jitter=False, return_inferencedata=False, **options
     )
     assert density({each.name: found[each.name] for each in declared.value_vars}) > before - 1e-3
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("sampler", ["numpyro", "nutpie", "blackjax"])
-@pytest.mark.parametrize("name", DECLARED)
-def test_every_sampler_takes_every_model_by_jax(name, sampler):
-    """By Numba, nutpie and PyMC are the samplers of the other tests."""
-    pytest.importorskip("jax")
-    module = pytest.importorskip(sampler)
-    if sampler == "blackjax" and not hasattr(module.progress_bar, "gen_scan_fn"):
-        pytest.skip("PyMC needs blackjax 1.2")
-    options = {"nuts_sampler_kwargs": {"backend": "jax"}} if sampler == "nutpie" else {}
-    X, y = load_iris(return_X_y=True)
-    with DECLARED[name](scale(X)[::5], y[::5]) as model:
-        trace = pm.sample(
-            20, tune=20, chains=1, nuts_sampler=sampler, progressbar=False, random_seed=0, **options
-        )
-    for variable in model.free_RVs:
-        values = trace["posterior"][variable.name]
-        assert values.sizes["draw"] == 20
-        assert np.isfinite(values).all()
