@@ -4,7 +4,6 @@ What the shared validation reads is given to the estimators in turn, and what an
 compute with or to refuse by itself to each. Warnings are errors, except those expected of a case.
 """
 
-import warnings
 from copy import deepcopy
 from dataclasses import fields
 
@@ -236,19 +235,6 @@ def test_rows_are_taken(zoo, kind, case):
 def test_types_are_taken(zoo, case):
     kind = "PaperBSDRClassifier"
     assert_taken(zoo, zoo.make(kind), TYPES_TAKEN[case](zoo.X), zoo.target(kind), 0.75)
-
-
-def test_a_constant_column_is_ignored_with_one_warning(zoo, kind):
-    X, y = zoo.X, zoo.target(kind)
-    constant = np.insert(X, 2, 0.1, axis=1)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        model = zoo.make(kind).fit(constant, y)
-    messages = [str(w.message) for w in caught if "constant" in str(w.message)]
-    assert messages == ["1 of 5 features are constant in the training samples and are ignored"]
-    zoo.assert_finite(model, constant)
-    elsewhere = np.insert(X, 2, 1e8, axis=1)  # what it is in new samples cannot matter
-    np.testing.assert_array_equal(model.predict(elsewhere), model.predict(constant))
 
 
 FEW_ROWS = {"two": [0, 20], "three": [0, 20, 40], "two_of_each": [0, 1, 20, 21]}
