@@ -130,7 +130,7 @@ def _modules(paper: str) -> tuple[str, ...]:
 
 METHODS: dict[str, Method] = {}
 for _kind, _table in ARGUMENTS.items():
-    _paper = _kind.__module__.split(".")[1]
+    _paper = _kind.__module__.split(".")[-2]
     for _name, _arguments in _table.items():
         METHODS[_name] = Method(
             fit=partial(own, method=_name),
