@@ -7,6 +7,7 @@ PROGRAMS := $(if $(filter Windows_NT,$(OS)),Scripts,bin)
 BIN := $(VENV)/$(PROGRAMS)
 LOWEST := .venv-lowest
 STAMP := $(VENV)/.installed
+LOWEST_STAMP := $(LOWEST)/.installed
 # One BLAS thread: the matrices are small, and the time is then the same everywhere.
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
@@ -20,7 +21,7 @@ QUICK := PYTENSOR_FLAGS=mode=FAST_COMPILE
 # files, plots and Dask arrays.
 LOWEST_TESTS := $(addprefix tests/,contract/test_estimators.py contract/test_tables.py inference/test_datatree.py \
 	inference/test_engines.py inference/test_parallel.py plots/test_every_picture.py \
-	test_dask_arrays.py test_imports.py test_persistence.py test_readme.py test_summary.py) \
+	test_dask_arrays.py test_persistence.py test_readme.py test_summary.py) \
 	$(wildcard tests/*/test_model.py tests/*/test_trees.py)
 # Folder of the archives that `package` builds; a temporary one if not named.
 DIST ?=
@@ -36,9 +37,15 @@ install: $(STAMP)  ## Create .venv with everything the other targets need
 
 $(STAMP): pyproject.toml tools/find_python.sh
 	@python="$$(sh tools/find_python.sh)" && "$$python" -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --editable ".[io,nuts,notebook,scale]" --group dev
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --editable ".[io,nuts,notebook,scale]" --group dev
 	@touch $(STAMP)
+
+$(LOWEST_STAMP): pyproject.toml | $(STAMP)
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(LOWEST)
+	$(BIN)/uv pip install --quiet --python $(LOWEST)/$(PROGRAMS)/python --resolution lowest-direct \
+		--editable ".[io,nuts,notebook,scale]" --group test
+	@touch $(LOWEST_STAMP)
 
 demo: $(STAMP)  ## Compare models on Wine; the reports are demo_output/index.html and digits.html
 	$(BIN)/python examples/wine.py --output demo_output
@@ -50,10 +57,7 @@ test-slow: $(STAMP)  ## Statistical tests, samplers and notebooks
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m slow --durations=20
 
 # With a cache of compiled functions of its own: the versions of Numba delete each other's.
-test-lowest: $(STAMP)  ## Tests of what depends on other packages, with the oldest that are allowed
-	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(LOWEST)
-	$(BIN)/uv pip install --quiet --python $(LOWEST)/$(PROGRAMS)/python --resolution lowest-direct \
-		--editable ".[io,nuts,notebook,scale]" --group test
+test-lowest: $(LOWEST_STAMP)  ## Tests of what depends on other packages, with the oldest that are allowed
 	NUMBA_CACHE_DIR=$(CURDIR)/$(LOWEST)/numba $(QUICK) $(LOWEST)/$(PROGRAMS)/python -m pytest -q -n $(WORKERS) --dist worksteal \
 		-m "not slow" -W default --durations=20 $(LOWEST_TESTS)
 

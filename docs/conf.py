@@ -68,7 +68,7 @@ extensions = [
 templates_path = ["_templates"]
 exclude_patterns = ["_build", "_templates"]
 # Pages for developers are reached by links alone.
-DEVELOPERS = ("architecture", "bad_input", "terms", "benchmarks/floors", "decisions/*")
+DEVELOPERS = ("architecture", "terms", "benchmarks/floors", "decisions/*")
 default_role = "literal"
 suppress_warnings = ["mystnb.unknown_mime_type"]
 

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import ks_2samp
 
 from benchmarks import page
-from benchmarks.evidence import agreement, coverage, null, sbc
+from benchmarks.evidence import agreement, coverage, sbc
 from benchmarks.evidence.simulate import simulate, simulate_hierarchical, varying_together
 from bsdr_models.bsdr.problem import Problem, label_log_likelihood
 from bsdr_models.papers.bsdr.priors import SAMPLING
@@ -19,28 +19,6 @@ def quiet():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("short_runs")
-def test_null_has_a_row_per_method_and_a_picture(tmp_path):
-    size = null.Size(n_train=12, n_features=15, n_new=30, n_seeds=1)
-    text = null.report(tmp_path, size)
-    assert [line.split("|")[1].strip() for line in text.splitlines()[4:]] == list(null.METHODS)
-    assert (tmp_path / "null.png").stat().st_size > 0
-
-
-@pytest.mark.slow
-def test_a_stronger_signal_is_predicted_better_and_doubted_less(tmp_path):
-    """Of 45 samples; class frequencies have a log loss of 1.099."""
-    size = null.Size(n_train=45, n_features=10, n_new=300, n_seeds=1)
-    rows = null.report_weak(tmp_path, size).splitlines()[4:]
-    assert [row.split(" | ")[0].strip("| ") for row in rows] == [*null.METHODS, *null.PENALISED]
-    for row in rows:
-        cells = [cell.split(", ") for cell in row.strip("| ").split(" | ")[1:]]
-        losses = [float(mean) for mean, _, _ in cells]
-        assert losses[-1] < 0.5 < losses[0]
-        assert cells[-1][-1] == "0 of 1"
 
 
 def test_coverage_has_a_row_per_engine(tmp_path):
@@ -69,24 +47,6 @@ def test_the_shares_inside_are_those_of_the_draws():
     true = rng.standard_normal(500)
     assert coverage.inside(draws, true) == pytest.approx(0.9, abs=0.05)
     assert coverage.inside(0.2 * draws, true) == pytest.approx(0.26, abs=0.07)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("short_runs")
-def test_sbc_has_a_row_per_quantity_and_a_picture(tmp_path):
-    plan = sbc.Plan(n_sets=3, n_draws=9, n_chains=4, n_kept=5, thin=1, tune=5)
-    text = sbc.report(tmp_path, plan)
-    assert len(text.splitlines()) == 4 + len(sbc.QUANTITIES)
-    assert all(f" {name} |" in text for name in (*sbc.CASES, "paper: Gibbs", "paper: mean field"))
-    assert (tmp_path / "sbc.png").stat().st_size > 0
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("short_runs")
-def test_agreement_has_a_row_per_quantity():
-    engines = {"one": {"sampling__draws": 20}, "other": {"sampling__draws": 30}}
-    text = agreement.report(None, sets=("iris",), engines=engines)
-    assert len(text.splitlines()) == 4 + 3
 
 
 def test_z_scores_are_of_size_one_for_draws_of_one_distribution_and_large_for_two():

@@ -79,10 +79,8 @@ print(*{name.partition(".")[0] for name in sys.modules})
     assert not set(loaded) & (HEAVY | {"xarray"})
 
 
-# Folders of the models, and the files that each has, and its paper's model.
+# Folders of the models.
 MODELS = {"bsdr", "bm2pca", "dgplvm"}
-PLAN = {"engines", "estimator", "model", "posterior", "priors", "problem", "trees"}
-PAPER_PLAN = {"fitting", "model"}
 # What the core does not import: its public names are loaded when they are used.
 ANNEXES = {"papers", "compare", "large"}
 # Modules of the root: what a user imports.
@@ -122,14 +120,6 @@ def room(module):
 
 def test_the_root_holds_what_a_user_imports():
     assert len(list((ROOT / "bsdr_models").glob("*.py"))) <= MOST_MODULES
-
-
-def test_the_folders_of_the_models_have_the_same_plan():
-    for name in MODELS:
-        folder = ROOT / "bsdr_models" / name
-        assert {path.stem for path in folder.glob("*.py")} >= PLAN, name
-        folder = ROOT / "bsdr_models" / "papers" / name
-        assert {path.stem for path in folder.glob("*.py")} >= PAPER_PLAN, name
 
 
 def test_the_core_imports_no_annex():

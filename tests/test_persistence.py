@@ -70,8 +70,10 @@ VARIANTS = {
     "bsdr, one component": (BSDRClassifier(1, temperature=0.5), DRAWS, "frame", "text"),
     "bsdr, label sets": (BSDRClassifier(), DRAWS, "wide", "labels"),
     "bsdr, outputs": (BSDRRegressor(), DRAWS, "dense", "reals"),
-    "bsdr, kernel of features": (
-        BSDRClassifier(kernel=Kernel("polynomial")),
+    "bsdr, kernels of views": (
+        BSDRClassifier(
+            kernel=Kernel("polynomial"), views={"one": ["α", "b"], "other": ["c c", "d"]}
+        ),
         DRAWS,
         "frame",
         "text",

@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils import estimator_html_repr
 
 import bsdr_models
-from bsdr_models import DGPLVMOptimization, HingeLoss, Sampling, plots
+from bsdr_models import DGPLVMOptimization, HingeLoss, Sampling
 from bsdr_models.papers import PaperBM2PCAClassifier, PaperBSDRClassifier
 from bsdr_models.papers.bsdr import SAMPLING
 from bsdr_models.summary import to_html
@@ -107,19 +107,6 @@ each_classifier = pytest.mark.parametrize("name", ["bsdr", "bm2pca", "dgplvm"])
 
 
 @each_classifier
-def test_noise_is_called_noise(name):
-    rng = np.random.default_rng(0)
-    noise, labels = rng.standard_normal((60, 200)), np.arange(60) % 3
-    with pytest.warns(UserWarning, match="no evidence that the targets") as caught:
-        model = clone(ESTIMATORS[name]).fit(noise, labels)
-    words = "evidence that the targets depend on X"
-    assert sum(words in str(warning.message) for warning in caught) == 1
-    assert any(words in remark for remark in remarks(model))
-    ax = plots.plot_map(model.idata_, space="latent")
-    assert any("No signal" in text.get_text().replace("\n", " ") for text in ax.texts)
-
-
-@each_classifier
 def test_signal_is_not_called_noise(name):
     few = np.concatenate([np.flatnonzero(y == label)[:10] for label in np.unique(y)])
     model = clone(ESTIMATORS[name]).fit(X.iloc[few], y.iloc[few])
@@ -127,21 +114,6 @@ def test_signal_is_not_called_noise(name):
     names = ("held_out_score", "held_out_gain", "held_out_gain_se")
     assert [model.idata_.attrs[n] for n in names] == [getattr(model, f"{n}_") for n in names]
     assert not any("depend on X" in remark for remark in remarks(model))
-
-
-@each_classifier
-@pytest.mark.parametrize("labels", [[0, 0, 1, 1], [0, 1, 2, 3], [0, 0, 0, 1]])
-@pytest.mark.filterwarnings("ignore")
-def test_held_out_score_of_four_samples(name, labels):
-    """The only sample of a class is not held out: a model without it does not know the class."""
-    features = np.random.default_rng(1).standard_normal((4, 6))
-    model = clone(ESTIMATORS[name]).fit(features, labels)
-    values = [model.held_out_score_, model.held_out_gain_, model.held_out_gain_se_]
-    if labels == [0, 1, 2, 3]:
-        assert np.isnan(values).all()
-        assert "held_out_score" not in model.idata_.attrs
-    else:
-        assert np.isfinite(values).all()
 
 
 def test_scores_of_held_out_samples():

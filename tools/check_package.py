@@ -51,7 +51,8 @@ def main() -> None:
     assert from_csv is not None
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        python("-m", "build", "--outdir", str(folder / "dist"), str(ROOT), folder=folder)
+        out = str(folder / "dist")
+        python("-m", "build", "--installer", "uv", "--outdir", out, str(ROOT), folder=folder)
         archives = sorted((folder / "dist").iterdir())
         assert [archive.suffix for archive in archives] == [".whl", ".gz"], archives
         python("-m", "twine", "check", "--strict", *map(str, archives), folder=folder)

@@ -21,7 +21,6 @@ QUIET = {"progressbar": False, "random_seed": 0}
 X, Y = load_iris(return_X_y=True)
 X = scale(X)[::5]
 Y = Y[::5]
-TWO = Y > 0
 ONE = {"n_components": 1}
 
 
@@ -42,14 +41,9 @@ MODELS = {
     "bsdr": declaring(bsdr.build_model),
     "bsdr regression": declaring(bsdr.build_model, X[:, :2], target="regression"),
     "paper bsdr": declaring(papers.bsdr.build_model, **ONE),
-    "paper bsdr binary": declaring(papers.bsdr.build_model, TWO, target="binary", **ONE),
     "augmented bsdr": declaring(papers.bsdr.build_model, augmented=True, **ONE),
     "bm2pca": declaring(bm2pca.build_model, n_components=2),
-    "bm2pca unlabeled": declaring(bm2pca.build_model, unlabeled=2),
     "paper bm2pca": declaring(papers.bm2pca.build_model, **PAPER_BM2PCA),
-    "paper bm2pca regression": declaring(
-        papers.bm2pca.build_model, X[:, 0], target="regression", **PAPER_BM2PCA
-    ),
     "augmented bm2pca": declaring(papers.bm2pca.build_model, augmented=True, **PAPER_BM2PCA),
     "dgplvm": declaring(dgplvm.build_model, **ONE),
     "paper dgplvm": declaring(

@@ -1,9 +1,8 @@
 """Toy problems for BM2PCA, an independent joint density, and the three checks of a mean field.
 
 Nothing here uses the algebra of the package: the joint is written with SciPy densities over all
-features, samples and slack scales, whatever the data format of the package. The checks look names
-up in the modules at every call, so that they see planted faults. The fixture ``lab`` returns this
-module.
+features, samples and slack scales, whatever the data format of the package. The fixture ``lab``
+has all of this.
 """
 
 from dataclasses import dataclass, fields, replace

@@ -9,7 +9,6 @@ from sklearn.exceptions import NotFittedError
 
 from bsdr_models import BM2PCAClassifier, BM2PCARegressor
 from bsdr_models.bm2pca import mean_field
-from bsdr_models.papers.bm2pca import gibbs
 
 pytestmark = pytest.mark.filterwarnings("ignore:R-hat of the identified quantities")
 
@@ -143,16 +142,4 @@ def test_an_interrupt_keeps_the_sweeps_so_far(iris, make, assert_finite, interru
     assert not model.converged_
     assert model.n_iter_ == 3
     assert model.idata_.attrs["interrupted"] == 1
-    assert_finite(model, X)
-
-
-@pytest.mark.parametrize("n_draws", [1, 12])
-def test_an_interrupt_while_sampling_keeps_the_draws(iris, make, assert_finite, interrupt, n_draws):
-    X, y = iris
-    interrupt(gibbs, "step", 31 + n_draws)
-    model = make("gibbs").fit(X, y)
-    assert model.interrupted_
-    assert not model.converged_
-    assert model.idata_.attrs["interrupted"] == 1
-    assert model.idata_["posterior"].sizes["draw"] == n_draws
     assert_finite(model, X)

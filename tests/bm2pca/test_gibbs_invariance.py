@@ -11,7 +11,7 @@ import pytest
 
 from bsdr_models.bm2pca.loss_augmentation import Margins, margins_of
 from bsdr_models.bm2pca.priors import Priors
-from bsdr_models.papers.bm2pca import gibbs, soft_margin_draws
+from bsdr_models.papers.bm2pca import gibbs
 
 PRIORS = Priors(
     loading_shape=8.0,
@@ -30,7 +30,7 @@ LABELS = {
     2: np.array([[1.0, -1.0], [-1.0, 1.0], [0.0, -1.0], [0.0, 0.0]]),
 }
 TARGETS = ("hinge", "regression")
-# Standard errors. About 25 functions in each of 8 runs: 4.5 is passed with 99.8 %.
+# Standard errors. About 25 functions in each of 5 runs: 4.5 is passed with 99.9 %.
 BOUND = 4.5
 
 
@@ -159,67 +159,3 @@ def test_sweep_keeps_the_joint(drift, target, n_labels):
 def test_sweep_keeps_the_joint_in_a_short_run(drift):
     name, size = drift("regression", 1, n_chains=4000, n_sweeps=6, seed=2)
     assert abs(size) < BOUND, name
-
-
-# Faults that no full conditional shows, each planted in one place.
-
-
-def stale_slack_scales(monkeypatch):
-    """The slack scales are those of the scores before the move of the weights."""
-    sample, draw, old = gibbs.sample_weights_and_slack, gibbs.sample_slack, {}
-
-    def wrong(state, *args, rng):
-        old["scores"] = state.latent @ state.weights[:, 1:] + state.weights[:, :1]
-        return sample(state, *args, rng=rng)
-
-    monkeypatch.setattr(gibbs, "sample_weights_and_slack", wrong)
-    monkeypatch.setattr(gibbs, "sample_slack", lambda m, _, *, rng: draw(m, old["scores"], rng=rng))
-
-
-def latent_from_old_weights(monkeypatch):
-    """Z is drawn before the collapsed move of the weights, not after it."""
-    sample, old = gibbs.sample_weights_and_slack, {}
-
-    def wrong(state, problem, *args, rng):
-        old["latent"] = SAMPLE_LATENT(state, problem, rng=rng)
-        return sample(state, problem, *args, rng=rng)
-
-    monkeypatch.setattr(gibbs, "sample_weights_and_slack", wrong)
-    monkeypatch.setattr(gibbs, "sample_latent", lambda *args, rng: old["latent"])
-
-
-def margins_of_other_labels_dropped(monkeypatch):
-    """A label is updated given the features alone."""
-
-    def alone(A, eta, h):
-        return np.repeat(A[:, None], N, axis=1)
-
-    monkeypatch.setattr(gibbs, "_sample_precisions", alone)
-
-
-def scale_move_without_its_jacobian(monkeypatch):
-    """The density of log g along the ray with the power -2 (a - 1)."""
-    move = soft_margin_draws._along_ray
-    monkeypatch.setattr(
-        soft_margin_draws,
-        "_along_ray",
-        lambda eta, nu, scores, shape, *rest: move(eta, nu, scores, shape - 1.0, *rest),
-    )
-
-
-SAMPLE_LATENT = gibbs.sample_latent
-FAULTS = {
-    stale_slack_scales: ("regression", 1, 32_000),
-    latent_from_old_weights: ("hinge", 1, 4000),
-    margins_of_other_labels_dropped: ("regression", 2, 4000),
-    scale_move_without_its_jacobian: ("hinge", 1, 4000),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("plant", FAULTS, ids=lambda plant: plant.__name__)
-def test_planted_fault_is_found(drift, plant, monkeypatch):
-    plant(monkeypatch)
-    *case, n_chains = FAULTS[plant]
-    _, size = drift(*case, n_chains=n_chains, n_sweeps=4, seed=3)
-    assert abs(size) > BOUND + 1.0

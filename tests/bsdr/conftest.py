@@ -2,8 +2,7 @@
 
 Nothing here uses the algebra of the package: the projection carries its full covariance, the
 joint is written with SciPy densities, and moments of truncated utilities come from fine grids. The
-checks take the module as an argument and look functions up in it at every call, so that they see
-planted faults. The fixture ``lab`` has all of this.
+fixture ``lab`` has all of this.
 """
 
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from scipy.special import log_ndtr, logsumexp, ndtri_exp
 
 from bsdr_models.numerics.design import DenseDesign, SpectralDesign
 from bsdr_models.numerics.factors import Gamma, NormalColumns, NormalRows, RidgeColumns
+from bsdr_models.papers.bsdr import mean_field as mf
 from bsdr_models.papers.bsdr.mean_field import Data
 from bsdr_models.papers.bsdr.priors import Priors
 
@@ -51,7 +51,7 @@ class Problem:
         d, r = self.X.shape[1], self.n_components
         return {"entrywise": (d, r), "columnwise": (1, r), "rowwise": (d, 1)}[self.kind]
 
-    def bound(self, mf, state):
+    def bound(self, state):
         return sum(mf.elbo_terms(state, self.data, self.priors).values())
 
 
@@ -204,7 +204,7 @@ def summaries(mean, cov, X):
     )
 
 
-def updates(mf, problem):
+def updates(problem):
     """Factor by name -> its single update, state -> state."""
     data, priors = problem.data, problem.priors
     table = {
@@ -220,8 +220,8 @@ def updates(mf, problem):
     return table
 
 
-def updated(mf, problem, state, name):
-    return replace(state, **{name: updates(mf, problem)[name](state)})
+def updated(problem, state, name):
+    return replace(state, **{name: updates(problem)[name](state)})
 
 
 def ridge_cov(problem, state):
@@ -232,7 +232,7 @@ def ridge_cov(problem, state):
     return np.array([np.linalg.inv(np.diag(column) + gram) for column in phi.T])
 
 
-def scrambled(mf, problem, rng):
+def scrambled(problem, rng):
     """A state of random, mutually inconsistent factors; and Cov(Q)."""
     n, d = problem.X.shape
     r, k = problem.n_components, problem.data.n_labels
@@ -270,53 +270,53 @@ def scrambled(mf, problem, rng):
     return state, cov
 
 
-def unfinished(mf, problem, rng):
+def unfinished(problem, rng):
     """A state in the middle of a fit, with factors updated in random order; and Cov(Q).
 
     Factors were updated at different states: the origin of the utilities, for one, is not E[eta].
     """
-    state, cov = scrambled(mf, problem, rng)
-    for name in rng.permutation(2 * list(updates(mf, problem))):
+    state, cov = scrambled(problem, rng)
+    for name in rng.permutation(2 * list(updates(problem))):
         if name == "projection":
             cov = ridge_cov(problem, state)
-        state = updated(mf, problem, state, name)
+        state = updated(problem, state, name)
     return state, cov
 
 
 # --------------------------------------------------------------------------------- the checks
 
 
-def check_monte_carlo(mf, problem, *, seed, size=12_000, max_error=0.1):
+def check_monte_carlo(problem, *, seed, size=12_000, max_error=0.1):
     """The bound is E_q[log joint - log q], to 4 standard errors of at most ``max_error`` nats."""
     rng = np.random.default_rng([23, seed])
-    state, cov = unfinished(mf, problem, rng)
+    state, cov = unfinished(problem, rng)
     draws, log_q = draw_q(problem, state, cov, size=size, rng=rng)
     log_ratio = log_joint(problem, draws) - log_q
     error = log_ratio.std() / np.sqrt(size)
     assert error < max_error, error
-    bound = problem.bound(mf, state)
+    bound = problem.bound(state)
     assert abs(log_ratio.mean() - bound) < 4.0 * error, (bound, log_ratio.mean(), error)
 
 
-def check_monotone(mf, problem, *, seed, n_updates=30):
+def check_monotone(problem, *, seed, n_updates=30):
     """No single update lowers the bound, in any order, from any state."""
     rng = np.random.default_rng([29, seed])
-    state, _ = scrambled(mf, problem, rng)
-    bound = problem.bound(mf, state)
-    for name in rng.choice(list(updates(mf, problem)), n_updates):
-        state = updated(mf, problem, state, name)
-        before, bound = bound, problem.bound(mf, state)
+    state, _ = scrambled(problem, rng)
+    bound = problem.bound(state)
+    for name in rng.choice(list(updates(problem)), n_updates):
+        state = updated(problem, state, name)
+        before, bound = bound, problem.bound(state)
         assert bound >= before - 1e-9 * abs(before), (name, bound - before)
 
 
-def check_stationary(mf, problem, *, seed, factors=None):
+def check_stationary(problem, *, seed, factors=None):
     """No change of an updated factor increases the bound."""
     rng = np.random.default_rng([31, seed])
-    state, _ = unfinished(mf, problem, rng)
-    for name in factors or updates(mf, problem):
+    state, _ = unfinished(problem, rng)
+    for name in factors or updates(problem):
         cov = ridge_cov(problem, state)
-        best = updated(mf, problem, state, name)
-        top = problem.bound(mf, best)
+        best = updated(problem, state, name)
+        top = problem.bound(best)
         for field, shape in parameters(problem, name).items():
             for index in np.ndindex(shape):
                 if field == "root" and index[-1] > index[-2]:
@@ -324,7 +324,7 @@ def check_stationary(mf, problem, *, seed, factors=None):
                 step = np.zeros(shape)
                 step[index] = 1e-4
                 up, down = (
-                    problem.bound(mf, moved(problem, best, cov, name, field, sign * step))
+                    problem.bound(moved(problem, best, cov, name, field, sign * step))
                     for sign in (1.0, -1.0)
                 )
                 slope, rise = (up - down) / 2e-4, max(up, down) - top

@@ -139,9 +139,6 @@ def test_every_target_can_be_fitted(fitted, target, d):
     [
         ("multiclass", 2, 2, 1),
         ("multiclass", 3, 1, 1),
-        pytest.param("multiclass", 3, 4, 2, marks=pytest.mark.slow),
-        pytest.param("multilabel", 3, 2, 2, marks=pytest.mark.slow),
-        pytest.param("regression", 1, 2, 1, marks=pytest.mark.slow),
         ("regression", 3, 1, 1),
     ],
 )

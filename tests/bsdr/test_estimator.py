@@ -125,30 +125,6 @@ def test_mean_field_on_wine(wine, prior, latent_scale):
     assert np.all(np.diff(bounds) >= -1e-7 * np.abs(bounds[:-1]))
 
 
-@pytest.mark.slow
-@short_chains
-def test_gibbs_and_mean_field_agree_where_mean_field_is_good(overlapping):
-    X, y = overlapping
-    common = {
-        "n_components": 2,
-        "priors__projection_prior": "entrywise",
-        "priors__latent_scale": 0.5,
-        "priors": SAMPLING,
-    }
-    gibbs = (
-        PaperBSDRClassifier(
-            inference="gibbs", sampling=Sampling(draws=100, tune=100, chains=4), random_state=0
-        )
-        .set_params(**common)
-        .fit(X, y)
-    )
-    mean_field = PaperBSDRClassifier(random_state=0).set_params(**common).fit(X, y)
-    difference = np.abs(gibbs.predict_proba(X) - mean_field.predict_proba(X))
-    assert difference.max() < 0.25
-    assert difference.mean() < 0.05
-    assert np.mean(gibbs.predict(X) == mean_field.predict(X)) > 0.9
-
-
 @short_chains
 def test_embedding_by_draws_is_linear_in_scaled_features(overlapping):
     X, y = overlapping

@@ -26,7 +26,7 @@ R, K = 2, 3
 SIZES = {"tall": (5, 3), "wide": (3, 5)}
 KINDS = ("entrywise", "columnwise", "rowwise")
 TARGETS = ("multiclass", "multilabel", "regression")
-# Standard errors. About 20 functions in each of 18 runs: 4.5 is passed with 99.7 %.
+# Standard errors. About 20 functions in each of 9 runs: 4.5 is passed with 99.9 %.
 BOUND = 4.5
 
 
@@ -114,10 +114,16 @@ def drift(largest_drift):
     return found
 
 
+# Every kind with every target, in both sizes in turn.
+CASES = [
+    (kind, target, list(SIZES)[(i + j) % 2])
+    for i, kind in enumerate(KINDS)
+    for j, target in enumerate(TARGETS)
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "target", "size"), CASES)
 def test_joint_is_invariant(drift, kind, target, size):
     name, error = drift(kind, target, size, n_chains=8000, n_sweeps=8, seed=1)
     assert abs(error) < BOUND, name
@@ -126,74 +132,3 @@ def test_joint_is_invariant(drift, kind, target, size):
 def test_joint_is_invariant_in_a_short_run(drift):
     name, size = drift("rowwise", "multilabel", "wide", n_chains=4000, n_sweeps=6, seed=2)
     assert abs(size) < BOUND, name
-
-
-# Faults, each planted in one conditional.
-
-
-def latent_from_an_old_projection(monkeypatch):
-    """Z is drawn before the collapsed draw of Q, not after it."""
-    sample = gibbs.sample_projection_collapsed
-    old = {}
-
-    def projection(state, data, priors, *, rng):
-        old["latent"] = SAMPLE_LATENT(state, data, priors, rng=rng)
-        return sample(state, data, priors, rng=rng)
-
-    monkeypatch.setattr(gibbs, "sample_projection_collapsed", projection)
-    monkeypatch.setattr(gibbs, "sample_latent", lambda *args, rng: old["latent"])
-
-
-def trajectory_of_half_a_likelihood(monkeypatch):
-    """The energy, and so the acceptance, of trajectories has half the log likelihood."""
-    sample = gibbs._log_likelihood
-    monkeypatch.setattr(gibbs, "_log_likelihood", lambda eta, data: 0.5 * sample(eta, data))
-
-
-def plant_variance_for_scale(name, monkeypatch):
-    sample = getattr(gibbs, name)
-    wrong = Priors(latent_scale=PRIORS.latent_scale**0.5)
-    monkeypatch.setattr(
-        gibbs, name, lambda state, data, priors, *, rng: sample(state, data, wrong, rng=rng)
-    )
-
-
-def trajectory_with_variance_for_scale(monkeypatch):
-    """latent_scale in place of its square in trajectories alone."""
-    plant_variance_for_scale("sample_trajectory", monkeypatch)
-
-
-def utilities_before_the_trajectory(monkeypatch):
-    """T is drawn before the trajectory, which integrates it out, not after it."""
-    sample = gibbs.sample_trajectory
-    old = {}
-
-    def trajectory(state, data, priors, *, rng):
-        old["utilities"] = SAMPLE_UTILITIES(state, data, rng=rng)
-        return sample(state, data, priors, rng=rng)
-
-    monkeypatch.setattr(gibbs, "sample_trajectory", trajectory)
-    monkeypatch.setattr(gibbs, "sample_utilities", lambda *args, rng: old["utilities"])
-
-
-def variance_for_scale(monkeypatch):
-    """latent_scale in place of its square."""
-    plant_variance_for_scale("sample_latent", monkeypatch)
-
-
-SAMPLE_LATENT, SAMPLE_UTILITIES = gibbs.sample_latent, gibbs.sample_utilities
-FAULTS = (
-    variance_for_scale,
-    latent_from_an_old_projection,
-    trajectory_of_half_a_likelihood,
-    trajectory_with_variance_for_scale,
-    utilities_before_the_trajectory,
-)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("plant", FAULTS)
-def test_planted_fault_is_found(drift, plant, monkeypatch):
-    plant(monkeypatch)
-    _, size = drift("entrywise", "multiclass", "tall", n_chains=4000, n_sweeps=6, seed=3)
-    assert abs(size) > BOUND + 1.0

@@ -33,14 +33,14 @@ every_problem = pytest.mark.parametrize(
 def test_bound_is_the_monte_carlo_expectation(lab, kind, spectral, target, size):
     """12 comparisons at 4 standard errors: 0.1 % false alarms at other seeds."""
     problem = lab.make_problem(kind, target, size, spectral=spectral)
-    lab.check_monte_carlo(mf, problem, seed=0)
+    lab.check_monte_carlo(problem, seed=0)
 
 
 @every_problem
 def test_no_single_update_lowers_the_bound(lab, kind, spectral, target, size):
     for seed in range(4):
         problem = lab.make_problem(kind, target, size, spectral=spectral, seed=seed)
-        lab.check_monotone(mf, problem, seed=seed)
+        lab.check_monotone(problem, seed=seed)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -51,12 +51,12 @@ def test_no_single_update_lowers_the_bound_under_sparse_priors(lab, kind, seed, 
     priors = Priors(projection_shape=1e-3, projection_rate=1e-3, latent_scale=latent_scale)
     size = SIZES[seed % 3]
     problem = lab.make_problem(kind, "multiclass", size, priors=priors, seed=seed)
-    lab.check_monotone(mf, problem, seed=seed, n_updates=150)
+    lab.check_monotone(problem, seed=seed, n_updates=150)
 
 
 @every_problem
 def test_every_update_is_stationary(lab, kind, spectral, target, size):
-    lab.check_stationary(mf, lab.make_problem(kind, target, size, spectral=spectral), seed=0)
+    lab.check_stationary(lab.make_problem(kind, target, size, spectral=spectral), seed=0)
 
 
 def known_rows(mean):
@@ -85,7 +85,7 @@ def test_bound_is_the_evidence_when_the_weights_vanish(lab, target, kind, size):
     priors = Priors(**tight, weight_rate=1e-6, bias_rate=1e-6, noise_shape=1.7, noise_rate=2.9)
     problem = lab.make_problem(kind, target, size, priors=replace(priors, latent_scale=0.6))
     (n, d), r, k = problem.X.shape, problem.n_components, problem.data.n_labels
-    state, _ = lab.scrambled(mf, problem, np.random.default_rng(6))
+    state, _ = lab.scrambled(problem, np.random.default_rng(6))
     for _ in range(3):
         state = replace(
             state,
@@ -125,11 +125,11 @@ def test_bound_is_the_evidence_when_the_weights_vanish(lab, target, kind, size):
 @pytest.mark.parametrize("target", ["multiclass", "multilabel"])
 def test_utilities_term_is_the_evidence_given_the_linear_predictor(lab, target):
     problem = lab.make_problem("entrywise", target)
-    state, _ = lab.scrambled(mf, problem, np.random.default_rng(7))
+    state, _ = lab.scrambled(problem, np.random.default_rng(7))
     state = replace(
         state, latent=known_rows(state.latent.mean), weights=known_columns(state.weights.mean)
     )
-    state = lab.updated(mf, problem, state, "utilities")
+    state = lab.updated(problem, state, "utilities")
     log_prob, mean = lab.truncated_moments(mf.linear_predictor_mean(state), problem)
     np.testing.assert_allclose(state.utilities.mean, mean, rtol=1e-9, atol=1e-11)
     terms = mf.elbo_terms(state, problem.data, problem.priors)
@@ -159,7 +159,7 @@ def test_columnwise_fit_is_the_same_in_features_and_in_spectral_coordinates(lab,
     spectral = lab.make_problem("columnwise", target, "tall", spectral=True)
     basis = spectral.data.design.basis
     assert basis.shape == (5, 5)
-    state, cov = lab.unfinished(mf, dense, np.random.default_rng(9))
+    state, cov = lab.unfinished(dense, np.random.default_rng(9))
     rotated = np.einsum("pd,rpq,qe->rde", basis, cov, basis)
     start = replace(
         state, projection=lab.summaries(basis.T @ state.projection.mean, rotated, spectral.X)
@@ -195,7 +195,7 @@ def test_a_step_improves_the_initial_state(lab, kind, spectral, target, at_rando
     assert state.latent.mean.shape == (n, r)
     assert np.abs(state.latent.mean).max(axis=0).min() > 0.0
     assert state.utilities.mean.shape == (n, k)
-    before = problem.bound(mf, state)
+    before = problem.bound(state)
     _, info = mf.step(state, problem.data, problem.priors)
     assert before < info.elbo < 0.0
     assert info.elbo == pytest.approx(sum(info.terms.values()), rel=1e-14)
@@ -215,12 +215,12 @@ def test_step_is_its_updates_in_order_and_does_not_modify_its_input(
     lab, kind, spectral, target, size
 ):
     problem = lab.make_problem(kind, target, size, spectral=spectral)
-    state, _ = lab.unfinished(mf, problem, np.random.default_rng(15))
+    state, _ = lab.unfinished(problem, np.random.default_rng(15))
     copy = deepcopy(state)
     end, info = mf.step(state, problem.data, problem.priors)
     assert_same(state, copy)
     order = ["projection_precision", "projection", "latent", "weight_precision", "weights"]
     for name in [*order, *(["noise_precision"] if target == "regression" else []), "utilities"]:
-        state = lab.updated(mf, problem, state, name)
+        state = lab.updated(problem, state, name)
     assert_same(end, state)
-    assert info.elbo == pytest.approx(problem.bound(mf, state), rel=1e-12)
+    assert info.elbo == pytest.approx(problem.bound(state), rel=1e-12)

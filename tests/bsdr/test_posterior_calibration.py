@@ -4,8 +4,6 @@ Parameters and labels are drawn from the model with NumPy; the rank of a true va
 from the posterior given its labels is then uniform. Labels may be of a single class.
 """
 
-import dataclasses
-
 import numpy as np
 import pytest
 from scipy.stats import chisquare
@@ -108,14 +106,14 @@ def sample(problem, rng):
     return found.theta[:, -1]
 
 
-def run(n_sets, size="tall", target="multiclass", priors=PRIORS, seed=0):
+def run(n_sets, size, target="multiclass"):
     """Normalised ranks of true values among draws, (C,), by quantity."""
     found = []
-    for rng in np.random.default_rng(seed).spawn(n_sets):
+    for rng in np.random.default_rng(0).spawn(n_sets):
         X, new = features(*SIZES[size], rng)
         *truth, y = draw_truth(X, target, rng)
         metric = learn_metric(X)
-        problem = Problem(X=metric.whiten(X), y=y, n_labels=K, target=target, priors=priors)
+        problem = Problem(X=metric.whiten(X), y=y, n_labels=K, target=target, priors=PRIORS)
         if target == "regression":
             draws = fit_conjugate(problem, n_draws=60, rng=rng).draws
         else:
@@ -165,34 +163,14 @@ def test_draws_of_few_samples_are_calibrated():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", ["tall", "wide"])
-@pytest.mark.parametrize("target", ["multiclass", "multilabel", "regression"])
-def test_draws_are_calibrated(size, target):
+@pytest.mark.parametrize(
+    ("target", "size"),
+    [
+        ("multiclass", "tall"),
+        ("multiclass", "wide"),
+        ("multilabel", "wide"),
+        ("regression", "tall"),
+    ],
+)
+def test_draws_are_calibrated(target, size):
     assert_calibrated(run(80, size, target))
-
-
-def another_prior_of_the_scale(patch):
-    return {"priors": dataclasses.replace(PRIORS, scale=0.3 * PRIORS.scale)}
-
-
-def jacobian_of_the_scale(patch):
-    """The half-normal prior of tau as that of log tau."""
-    original = Problem.log_density
-
-    def faulty(self, theta):
-        value, prior, gradient = original(self, theta)
-        return value, prior - 3.0 * theta[:, -1], gradient - 3.0 * np.eye(theta.shape[1])[-1]
-
-    patch.setattr(Problem, "log_density", faulty)
-    return {}
-
-
-FAULTS = (another_prior_of_the_scale, jacobian_of_the_scale)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("plant", FAULTS)
-def test_planted_faults_are_caught(plant, monkeypatch):
-    changes = plant(monkeypatch)
-    with pytest.raises(AssertionError):
-        assert_calibrated(run(60, "tall", **changes))

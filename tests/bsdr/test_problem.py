@@ -178,10 +178,7 @@ def test_prior_of_the_classes(target):
     [
         ("multiclass", True),
         ("regression", False),
-        pytest.param("multiclass", False, marks=pytest.mark.slow),
         pytest.param("multilabel", True, marks=pytest.mark.slow),
-        pytest.param("multilabel", False, marks=pytest.mark.slow),
-        pytest.param("regression", True, marks=pytest.mark.slow),
     ],
 )
 def test_pymc_model_has_the_density_that_is_sampled(target, wide):

@@ -11,7 +11,6 @@ from sklearn.linear_model import Ridge
 from sklearn.metrics import log_loss
 from sklearn.model_selection import LeaveOneOut, cross_val_predict
 
-import bsdr_models
 from bsdr_models import BSDRClassifier, BSDRRegressor, Sampling, plots
 from bsdr_models.bsdr import HierarchicalPriors, Kernel, build_model, feature_map
 from bsdr_models.bsdr.posterior import Parameters
@@ -82,7 +81,7 @@ def test_log_density_equals_that_of_pymc(views):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kernel", ["rbf", "matern", "polynomial", Kernel("rbf", 1.0)])
+@pytest.mark.parametrize("kernel", ["polynomial", Kernel("rbf", 1.0)])
 def test_kernels_predict_and_embed(kernel):
     X, y = wine()
     model = fitted(kernel=kernel)
@@ -92,17 +91,6 @@ def test_kernels_predict_and_embed(kernel):
     assert (np.linalg.eigvalsh(cov) > 0.0).all()
     far = model.predict_idata(X[1::2] * 1e3)["predictions"]
     assert np.isfinite(far["probability"]).all()
-
-
-@pytest.mark.slow
-def test_kernel_is_chosen_by_held_out_samples():
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((120, 2))
-    y = (np.linalg.norm(X, axis=1) > 1.1).astype(int)
-    model = BSDRClassifier(kernel="auto", sampling=QUICK, random_state=0).fit(X[:80], y[:80])
-    assert model.kernel_.name == "matern"
-    assert model.score(X[80:], y[80:]) > 0.8
-    assert model.selected_params()["kernel"] == model.kernel_
 
 
 @pytest.mark.slow
@@ -261,15 +249,6 @@ def test_instruments_of_which_one_is_rare(short_runs):
     assert np.isfinite(log_p).all()
     assert model.score(both[3:], y[::2][3:]) > 0.95
     assert model.held_out_gain_ > 0.7
-
-
-def test_saved_fits_predict_the_same(tmp_path, short_runs):
-    X, _ = wine()
-    model = fitted(views=VIEWS, kernel="rbf")
-    model.save(tmp_path / "fit.skops")
-    again = bsdr_models.load(tmp_path / "fit.skops")
-    assert (again.predict_proba(X) == model.predict_proba(X)).all()
-    assert_allclose(again.idata_["fit"]["latent_mean"], model.idata_["fit"]["latent_mean"])
 
 
 def test_correlations_are_those_with_the_classes_of_a_kernel_too():

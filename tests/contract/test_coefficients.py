@@ -114,8 +114,8 @@ def test_nothing_before_a_fit(zoo, kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("selector", ["from_model", "rfe", "rfecv", "sequential"])
-def test_selectors_of_scikit_learn(zoo, kind, selector):
+@pytest.mark.in_turn("kind", ["from_model", "rfe", "rfecv", "sequential"])
+def test_selectors_of_scikit_learn(zoo, kind, case):
     rng = np.random.default_rng(0)
     X = np.column_stack([zoo.X[:, 2:], rng.standard_normal((45, 4))])
     model = zoo.make(kind, n_components=1)
@@ -126,10 +126,10 @@ def test_selectors_of_scikit_learn(zoo, kind, selector):
         "rfe": RFE(model, n_features_to_select=2),
         "rfecv": RFECV(model, cv=2, min_features_to_select=2, step=2),
         "sequential": SequentialFeatureSelector(model, n_features_to_select=1, cv=2),
-    }[selector]
+    }[case]
     made.fit(X, zoo.target(kind))
     assert set(np.flatnonzero(made.get_support())) & {0, 1}
-    if selector == "from_model":
+    if case == "from_model":
         importances = SelectFromModel(
             made.estimator_, importance_getter="feature_importances_", prefit=True
         )

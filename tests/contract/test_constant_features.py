@@ -61,6 +61,11 @@ def test_constant_features_change_nothing(zoo, name, case):
 def test_more_constant_features_than_samples_change_nothing(zoo, kind):
     expected = predictions(zoo.fitted(kind), zoo.X)
     found = assert_same(zoo.make(kind), with_constants(zoo.X, MANY), zoo.target(kind), expected)
+    elsewhere = with_constants(zoo.X, MANY)
+    elsewhere[:, 0] = 1e8  # what it is in new samples cannot matter
+    assert np.ptp(with_constants(zoo.X, MANY)[:, 0]) == 0.0
+    for got, want in zip(predictions(found, elsewhere), expected, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6)
     d = MANY + zoo.X.shape[1]
     assert found.scale_.shape == (d,) if hasattr(found, "scale_") else True
     if hasattr(found, "components_"):

@@ -342,11 +342,3 @@ def random_input(n_examples):
 @given(example=examples())
 def test_random_input(zoo, kind, example):
     check(zoo, kind, example)
-
-
-@pytest.mark.slow
-@random_input(30)
-@seed(int(os.environ.get("FUZZ_SEED", "1")))
-@given(example=examples())
-def test_more_random_input(zoo, kind, example):
-    check(zoo, kind, example)

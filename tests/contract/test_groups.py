@@ -26,7 +26,6 @@ from bsdr_models import (
     compare_models,
     cross_validated_map,
 )
-from bsdr_models.data.replicates import warn_of_replicates
 from bsdr_models.papers import PaperBM2PCAClassifier, PaperBSDRClassifier, PaperDGPLVMClassifier
 
 pytestmark = [
@@ -289,26 +288,6 @@ def test_replicates_are_noticed_without_groups(name):
     assert not any("resemble" in str(each.message) for each in caught)
 
 
-@pytest.mark.parametrize(
-    "samples",
-    [
-        lambda rng: rng.standard_normal((60, 3)),  # nearest neighbours at very unlike distances
-        lambda rng: rng.standard_normal((60, 1)),
-        lambda rng: rng.integers(2, size=(60, 4)),  # values that agree by chance
-        lambda rng: 9.0 * np.eye(3)[np.arange(60) % 3] + rng.standard_normal((60, 3)),
-        lambda rng: np.exp(2.0 * rng.standard_normal((60, 20))),
-    ],
-)
-def test_independent_samples_are_no_replicates(samples):
-    for seed in range(5):
-        rng = np.random.default_rng(seed)
-        X = np.asarray(samples(rng), dtype=float)
-        classes = np.arange(60) % 3
-        for own in (classes, np.eye(3, dtype=int)[classes]):
-            warn_of_replicates(X, own, np.empty((60, 0)))
-        warn_of_replicates(X, None, X[:, :1] + rng.standard_normal((60, 1)))
-
-
 THREE = ("BSDR", "BM2PCA", "D-GPLVM")
 
 
@@ -333,8 +312,7 @@ COPIED = {
 }
 
 
-@pytest.mark.parametrize("copied", COPIED)
-@pytest.mark.parametrize("name", THREE)
+@pytest.mark.parametrize(("name", "copied"), [*zip(THREE, COPIED, strict=True)])
 def test_copies_of_noise_are_noise(name, copied, monkeypatch):
     """Probabilities of new samples are hardly worse than equal ones."""
     monkeypatch.setattr("bsdr_models.numerics.folds.N_FOLDS", 5)

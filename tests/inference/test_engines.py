@@ -6,7 +6,6 @@ import numpy as np
 import pymc as pm
 import pytest
 from pytensor.compile.mode import get_mode
-from scipy.stats import norm
 
 from bsdr_models.inference import engines
 from bsdr_models.inference.engines import fit_advi, sample_nuts
