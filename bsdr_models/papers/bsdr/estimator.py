@@ -7,7 +7,7 @@ import numpy as np
 import xarray as xr
 from sklearn.utils.validation import check_is_fitted
 
-from bsdr_models.bsdr.base import BaseBSDR
+from bsdr_models.bsdr.estimator import BaseBSDR
 from bsdr_models.bsdr.priors import Priors
 from bsdr_models.data.targets import Targets
 from bsdr_models.data.validation import (
