@@ -168,9 +168,7 @@ def _fit(model: "Estimator") -> dict[str, str]:
         rows["R-hat"] = f"{attrs['r_hat']:.3g}"
         rows["bulk ESS"] = f"{attrs['ess_bulk']:.0f}"
     if np.isfinite(getattr(model, "log_evidence_", np.nan)):
-        error = model.log_evidence_error_
-        known = f" ± {error:.1f}" if error > 0.0 else ""
-        rows["log evidence"] = f"{model.log_evidence_:.1f}{known} nats"
+        rows["log evidence"] = f"{model.log_evidence_:.1f} nats"
     rows["converged"] = "yes" if model.converged_ else "no"
     return rows
 

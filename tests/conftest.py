@@ -26,14 +26,14 @@ def iris():
     return X[rows], y[rows]
 
 
-# Draws of all chains, rounds of adaptation, trajectories of a fold and, in two halves, at a node.
+# Draws of all chains, rounds of the warm-up, trajectories of each, folds and their trajectories.
 SHORT_RUNS = {
     "bsdr.engines._DRAWS": 64,
     "bsdr.hmc._ROUNDS": 3,
-    "bsdr.path_sampling._PER_NODE": 2,
+    "bsdr.hmc._PER_ROUND": 5,
     "numerics.folds.N_FOLDS": 2,
-    "bsdr.select._N_WARM_UP": 2,
-    "bsdr.select._N_KEPT": 2,
+    "bsdr.engines._N_FOLD_WARM_UP": 2,
+    "bsdr.engines._N_FOLD_DRAWS": 2,
 }
 
 

@@ -132,13 +132,10 @@ def test_fit_is_that_of_samples_in_memory(fitted):
     model, X, y = fitted
     with pytest.warns(UserWarning, match="constant"):
         memory = BSDRClassifier(3, inference="laplace", random_state=0).fit(X, y)
-    assert model.log_evidence_ == pytest.approx(memory.log_evidence_, abs=1e-4, nan_ok=True)
     assert (model.predict(X) == memory.predict(X)).mean() > 0.99
     assert model.idata_["posterior"].sizes["draw"] == 1000
     assert model.summary().loc["samples", "value"].startswith("600, of which 600")
     assert model.classes_.tolist() == list(range(10))
-    assert model.kernel_ == "linear"
-    assert "kernel" not in model.selected_params()
 
 
 def test_no_sample_in_chunks_is_held_out(fitted):
@@ -188,7 +185,6 @@ def test_wrong_labels_have_the_predictions_of_samples_in_memory():
     model = BSDRClassifier(random_state=0).fit(da.from_array(X, chunks=(170, 10)), y)
     assert model.score(X, truth) == pytest.approx(memory.score(X, truth), abs=0.005)
     assert model.score(X, truth) > 0.93
-    assert not model.log_evidence_ > model._result.log_likelihood.mean()
 
 
 def test_predictions_come_chunk_by_chunk(fitted):

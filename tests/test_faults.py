@@ -25,7 +25,7 @@ from bsdr_models import (
     cross_validated_map,
 )
 from bsdr_models.bm2pca import mean_field, subspace
-from bsdr_models.bsdr import hmc, path_sampling
+from bsdr_models.bsdr import hmc
 from bsdr_models.dgplvm import map_search
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.papers import PaperBSDRClassifier
@@ -81,7 +81,7 @@ def samples_of(model):
 BSDR, ONE_VS_REST = BSDRClassifier(random_state=0), HingeLoss(strategy="one_vs_rest")
 # Model, and the call that is interrupted.
 EARLY = {
-    "before warm-up": (BSDR, path_sampling, "move", 1),
+    "before warm-up": (BSDR, hmc, "find_mode", 1),
     "before draws": (BSDR, hmc, "move", 1),
     # An interrupted ascent does not measure its setting.
     "settings": (BM2PCAClassifier(), subspace, "objective", 7),

@@ -1,40 +1,50 @@
 """Fits of BSDR's model by every engine."""
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from scipy.special import logsumexp
 
 from bsdr_models.bsdr import hmc
 from bsdr_models.bsdr.conjugate import fit_conjugate
 from bsdr_models.bsdr.feature_map import FeatureMap, MapLearner
-from bsdr_models.bsdr.posterior import Coordinates, Parameters, Posterior
-from bsdr_models.bsdr.problem import Problem, label_log_likelihood, regression_log_likelihood
-from bsdr_models.bsdr.select import Build, judge_folds, score_folds
-from bsdr_models.bsdr.spec import SPEC
+from bsdr_models.bsdr.posterior import (
+    Coordinates,
+    Parameters,
+    Posterior,
+    link_of,
+    log_probabilities,
+)
+from bsdr_models.bsdr.problem import (
+    Problem,
+    pointwise_log_likelihood,
+    regression_log_likelihood,
+)
+from bsdr_models.bsdr.trees import SPEC
+from bsdr_models.data.training import Training
 from bsdr_models.data.validation import R_HAT_LIMIT
-from bsdr_models.estimators.calibration import Calibration
+from bsdr_models.estimators.calibration import Calibration, Judged, TemperaturePrior, judge
 from bsdr_models.inference.callbacks import ProgressBar
+from bsdr_models.inference.parallel import run_in_threads
 from bsdr_models.inference.result import Result
 from bsdr_models.lazy import annex
 from bsdr_models.metrics import HeldOutScore, lack_of_signal
-from bsdr_models.numerics.arrays import FloatArray, Target
+from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.options import N_CHAINS, N_DRAWS, Sampling
 
 if TYPE_CHECKING:
     import pymc as pm
 
+# Problem of some training samples, by their indices, with the features of a map.
+type Build = Callable[[FeatureMap, IntArray], Problem]
 type Engine = Literal["hmc", "conjugate", "laplace", "nuts", "advi"]
 
 # Log densities without features are at least this, whose exponential is positive.
 LEAST_LOG = -700.0
-# Chains of path sampling, whose spread is the error of the evidence: as many as this number over
-# the fourth root of the `work`, within the limits below.
-_PATH_CHAINS = 128.0
-_LEAST_PATH_CHAINS = 8
-_MOST_PATH_CHAINS = 32
 # Draws of all chains.
 _DRAWS = 4000
 # Work above which there are fewer draws.
@@ -44,6 +54,14 @@ _MOST_CHAINS = 8
 # if each has so many draws: R-hat exceeds one by about the number of chains over the effective
 # sample size.
 _LEAST_DRAWS = 250
+# Trajectories of each fold before its draws.
+_N_FOLD_WARM_UP = 6
+# Trajectories of each fold that are its draws.
+_N_FOLD_DRAWS = 12
+# Draws of the posterior of each fold of real outputs.
+_N_FOLD_EXACT = 500
+# Prior of log T, from the best temperatures of new samples of nine data sets.
+LOG_T = TemperaturePrior(mean=-0.7, sd=0.4)
 # Largest number of loadings, whose precision is a matrix of that width.
 MOST_LOADINGS = 10_000
 # Work above which Laplace's method is the default.
@@ -77,8 +95,7 @@ class Fit(Result[Posterior]):
     engine: Engine
     log_likelihood: FloatArray  # of each draw, (C, S)
     log_prior: FloatArray | None = None  # as standard normals, (C, S)
-    log_evidence: float = np.nan  # in nats, NaN if unknown
-    log_evidence_error: float = np.nan  # standard error
+    log_evidence: float = np.nan  # of real outputs by "conjugate", in nats
     held_out: HeldOutScore = field(default_factory=HeldOutScore)  # at the selected temperature
     r_hat: float = np.nan  # largest of the log likelihood and some linear predictors
     ess: float = np.nan  # smallest bulk effective sample size of these
@@ -100,7 +117,6 @@ class Fit(Result[Posterior]):
             "r_hat": self.r_hat,
             "ess_bulk": self.ess,
             "log_evidence": self.log_evidence,
-            "log_evidence_error": self.log_evidence_error,
         }
         attrs |= {name: value for name, value in numbers.items() if np.isfinite(value)}
         return {**attrs, **self.run, **self.held_out.attrs()}
@@ -147,11 +163,7 @@ def _fit_hmc(
 ) -> Fit:
     """Fit by Hamiltonian Monte Carlo, with a temperature selected by held-out samples."""
     sample_rng, fold_rng, outside_rng = rng.spawn(3)
-    cost = max(problem.work, 1.0)
-    n_path_chains = int(
-        np.clip(round(_PATH_CHAINS / cost**0.25), _LEAST_PATH_CHAINS, _MOST_PATH_CHAINS)
-    )
-    total = _DRAWS * min(1.0, _HEAVY / cost) ** 0.5
+    total = _DRAWS * min(1.0, _HEAVY / max(problem.work, 1.0)) ** 0.5
     n_chains = _MOST_CHAINS if total >= _MOST_CHAINS * _LEAST_DRAWS else N_CHAINS
     n_draws = options.draws(int(total / n_chains))
     begin = time.perf_counter()
@@ -160,7 +172,6 @@ def _fit_hmc(
             problem,
             n_chains=options.sampling.n_chains(n_chains),
             n_draws=n_draws,
-            n_path_chains=n_path_chains,
             rng=sample_rng,
             on_step=lambda share: bar.update(int(100 * share) - bar.count),
         )
@@ -181,8 +192,6 @@ def _fit_hmc(
         engine="hmc",
         log_likelihood=sampled.log_likelihood,
         log_prior=sampled.log_prior,
-        log_evidence=sampled.log_evidence,
-        log_evidence_error=sampled.log_evidence_error,
         calibration=None if judged is None else judged.calibration,
         **({} if judged is None else judged.of_result(slice(None), len(problem.X))),
         interrupted=interrupted,
@@ -225,9 +234,85 @@ def _fit_conjugate(
         log_likelihood=exact.log_likelihood[None],
         log_prior=exact.log_prior[None],
         log_evidence=exact.log_evidence,
-        log_evidence_error=0.0,
         held_out=held_out,
     )
+
+
+def judge_folds(
+    problem: Problem,
+    sampled: hmc.Sampled,
+    learner: MapLearner,
+    build: Build,
+    *,
+    rng: np.random.Generator,
+) -> Judged | None:
+    """Calibration by the folds of one division; None if no sample can be held out.
+
+    The chains of each fold start from the last states of those of all samples, in the whitened
+    features of the fold, and forget the held-out labels within a few trajectories. As of new
+    samples, directions that no other sample has are left out.
+    """
+    training = learner.training
+    if training.n_folds < 2:
+        return None
+    lapse = problem.priors.lapse
+    shape = len(training.keys), problem.n_labels
+    log_p = np.full(shape if problem.target == "multiclass" else (*shape, 2), np.nan)
+    streams = rng.spawn(training.n_folds)
+
+    def predict(fold: int) -> None:
+        out = training.out((0, fold))
+        train, held_out = _split(learner, build, fold)
+        theta = hmc.continue_on(
+            problem.select(~out),
+            train,
+            sampled,
+            n_warm_up=_N_FOLD_WARM_UP,
+            n_draws=_N_FOLD_DRAWS,
+            rng=streams[fold],
+        )
+        log_p[out] = log_probabilities(held_out.linear_predictor(theta), problem.target, lapse)
+
+    run_in_threads(predict, range(training.n_folds))
+    return _judge(log_p, problem, training)
+
+
+def _judge(log_p: FloatArray, problem: Problem, training: Training) -> Judged:
+    """Calibration by held-out log probabilities (N, K), or (N, T, 2)."""
+    return judge(
+        [log_p],
+        problem.y.astype(np.int64),
+        training.divisions[:1],
+        link_of(problem.priors.lapse),
+        LOG_T,
+        groups=training.groups,
+        share=training.share,
+    )
+
+
+def _split(learner: MapLearner, build: Build, fold: int) -> tuple[Problem, Problem]:
+    """Problems of the samples that are not in a fold, and of those in it, by the same features."""
+    feature_map = learner.learn(fold)
+    out = learner.training.out((0, fold))
+    return build(feature_map, np.flatnonzero(~out)), build(feature_map, np.flatnonzero(out))
+
+
+def score_folds(
+    learner: MapLearner, build: Build, rng: np.random.Generator
+) -> tuple[FloatArray, FloatArray]:
+    """Log densities (N,) of real outputs that are held out by folds, and those without features."""
+    training = learner.training
+    score, empty = np.full((2, len(training.keys)), np.nan)
+    for fold in range(training.n_folds):
+        train, new = _split(learner, build, fold)
+        for values, size in ((score, 1.0), (empty, 0.0)):
+            given = replace(train, X=size * train.X)
+            draws = fit_conjugate(given, n_draws=_N_FOLD_EXACT, rng=rng).draws
+            assert draws.noise_scale is not None
+            eta = draws.linear_predictor(size * new.X)
+            each = regression_log_likelihood(eta, new.y, draws.noise_scale)
+            values[training.out((0, fold))] = logsumexp(each, axis=0) - math.log(_N_FOLD_EXACT)
+    return score, empty
 
 
 def _fit_pymc(
@@ -334,21 +419,10 @@ def assemble(
         pareto_k=pareto_k,
         **result,
     )
-    # The posterior mean of the log likelihood is a bound of the log evidence.
-    error = 2.0 * np.nan_to_num(fit.log_evidence_error) + log_likelihood.std()
-    impossible = fit.log_evidence - log_likelihood.mean() > error
-    if impossible or (engine == "laplace" and not fit.converged):
-        fit = replace(fit, log_evidence=np.nan, log_evidence_error=np.nan)
     if interrupted:
         return fit
     advice = _advice(fit, signal=lack_of_signal(fit.described()) is None)
-    messages: tuple[str, ...] = ()
-    if impossible and engine != "laplace":
-        messages = (
-            "log_evidence_ is NaN, since its estimate exceeds the mean log likelihood of the "
-            "draws: compare fits by held_out_score_",
-        )
-    return replace(fit, messages=messages, advice=advice)
+    return replace(fit, advice=advice)
 
 
 def _advice(fit: Fit, *, signal: bool) -> str:
@@ -358,8 +432,8 @@ def _advice(fit: Fit, *, signal: bool) -> str:
         if np.isinf(fit.pareto_k):
             reason = "the search has not found a mode"
         return (
-            f"Laplace's approximation is not to be trusted here ({reason}), and its evidence is "
-            "NaN: use inference='hmc', for a Dask array with some of its samples in memory"
+            f"Laplace's approximation is not to be trusted here ({reason}): use inference='hmc', "
+            "for a Dask array with some of its samples in memory"
         )
     if signal and fit.r_hat > R_HAT_LIMIT:
         return (
@@ -384,14 +458,3 @@ def mixing(problem: Problem, draws: Parameters, log_likelihood: FloatArray) -> t
     r_hat = arviz_stats.rhat(values, chain_axis=0, draw_axis=1)
     ess = arviz_stats.ess(values, chain_axis=0, draw_axis=1)
     return float(np.max(r_hat)), float(np.min(ess))
-
-
-def pointwise_log_likelihood(
-    draws: Parameters, whitened: FloatArray, y: np.ndarray, target: Target, lapse: float
-) -> FloatArray:
-    """Log likelihood of each training sample under each draw, (S, N)."""
-    eta = draws.linear_predictor(whitened)
-    if target == "regression":
-        assert draws.noise_scale is not None
-        return regression_log_likelihood(eta, y, draws.noise_scale)
-    return label_log_likelihood(eta, y, target, lapse)[0]

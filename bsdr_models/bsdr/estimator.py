@@ -10,15 +10,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models import options
 from bsdr_models.bsdr import trees
-from bsdr_models.bsdr.base import BaseBSDR
 from bsdr_models.bsdr.engines import Engine, Fit, Options, fit_problem
-from bsdr_models.bsdr.feature_map import FeatureMap, MapLearner
+from bsdr_models.bsdr.feature_map import FeatureMap, MapLearner, make_learner
 from bsdr_models.bsdr.kernels import KERNELS, Kernel
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import Problem
-from bsdr_models.bsdr.select import choose_kernel
-from bsdr_models.bsdr.trees import Context
-from bsdr_models.bsdr.views import check_views
+from bsdr_models.bsdr.trees import SPEC, Context
 from bsdr_models.data.targets import Targets
 from bsdr_models.data.training import Training
 from bsdr_models.data.validation import (
@@ -27,6 +24,7 @@ from bsdr_models.data.validation import (
     read_views,
     validate_samples,
 )
+from bsdr_models.estimators.base import Estimator
 from bsdr_models.estimators.classifier import ProbabilisticClassifier
 from bsdr_models.estimators.regressor import GaussianRegressor
 from bsdr_models.inference.parallel import threads
@@ -41,10 +39,24 @@ if TYPE_CHECKING:
     import pymc as pm
 
 
+class BaseBSDR(Estimator):
+    """Components of a fit, and its data with the targets as the model sees them."""
+
+    _spec = SPEC
+    _context: Context
+    n_components: int | None
+
+    def _check_width(self) -> None:
+        n = int(self._scaler.varies.sum())
+        if self.n_components is not None and self.n_components > n:
+            raise ValueError(
+                f"n_components={self.n_components} must be at most n_features={n} that vary"
+            )
+
+
 class FullRankEstimator(BaseBSDR):
     """The recommended model: arguments, fit, embedding and trees."""
 
-    _context: Context
     _result: Fit
     _option_types: ClassVar[dict[str, type[options.Options]]] = {
         "priors": HierarchicalPriors,
@@ -53,7 +65,7 @@ class FullRankEstimator(BaseBSDR):
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         "n_components": [COUNT, None],
         "inference": [StrOptions({"hmc", "laplace", "nuts", "advi"}), None],
-        "kernel": [StrOptions({"auto", *KERNELS}), Kernel],
+        "kernel": [StrOptions(set(KERNELS)), Kernel],
         "temperature": [StrOptions({"auto"}), POSITIVE],
     }
 
@@ -99,30 +111,26 @@ class FullRankEstimator(BaseBSDR):
             raise ValueError("inference='laplace' is for one kernel and no views: use 'hmc'")
 
     def _read(self, X: SamplesLike, *, reset: bool) -> FloatArray:
-        missing = self.views is not None
+        missing = not reset and self._context.views is not None
         return validate_samples(self, X, reset=reset, least=1 + reset, missing=missing)
 
     def _scale(self, X: FloatArray) -> FloatArray:
         scaled = super()._scale(X)
         if self._is_plain:
             self._check_width()
-        if self._named_views is not None:
-            check_views(scaled, self._named_views)
         return scaled
 
     @property
     def _named_views(self) -> list[tuple[str, IntArray]] | None:
         """Names and features of views among the scaled ones."""
         views = read_views(self.views, list(feature_names(self)))
-        return None if views is None else self._scaler.positions(views)
+        return None if views is None or len(views) == 1 else self._scaler.positions(views)
 
     def _learn(self, targets: Targets, rng: np.random.Generator) -> Fit:
         self._context = Context.of(self._context, targets.coded, views=self._named_views)
         with threads(self.n_jobs):
-            learner = choose_kernel(self._learner(rng.spawn(1)[0]), self._problem)
-            self.kernel_ = learner.kernel
             return fit_problem(
-                learner,
+                self._learner(rng.spawn(1)[0]),
                 self._problem,
                 self.inference,
                 self._engine_options(),
@@ -144,7 +152,7 @@ class FullRankEstimator(BaseBSDR):
             groups=context.groups,
         )
         self._groups = training.groups
-        return MapLearner.of(training, metric=self.metric, kernel=self.kernel, views=context.views)
+        return make_learner(training, metric=self.metric, kernel=self.kernel, views=context.views)
 
     def _problem(self, feature_map: FeatureMap, samples: IntArray) -> Problem:
         """The problem of some training samples with whitened features."""
@@ -187,15 +195,9 @@ class FullRankEstimator(BaseBSDR):
             self.view_share_ = shares.mean(axis=0)
         self.metric_weights_ = feature_map.metric_weights
         self.temperature_ = posterior.calibration.temperature
-        self.log_evidence_ = fit.log_evidence
-        self.log_evidence_error_ = fit.log_evidence_error
 
     def _selected_params(self) -> dict[str, object]:
-        return {
-            name: getattr(self, f"{name}_")
-            for name in ("kernel", "temperature")
-            if getattr(self, name) == "auto"
-        }
+        return {"temperature": self.temperature_} if self.temperature == "auto" else {}
 
     @property
     def _is_plain(self) -> bool:
@@ -215,7 +217,7 @@ class FullRankEstimator(BaseBSDR):
 
     def _mean_effects(self) -> tuple[FloatArray, FloatArray] | None:
         linear = self._posterior.feature_map.is_linear
-        return self._posterior.effects(self._context.X) if linear else None
+        return self._posterior.effects() if linear else None
 
     def _attrs(self) -> dict[str, object]:
         return super()._attrs() | self._result.described()
@@ -246,11 +248,12 @@ class FullRankEstimator(BaseBSDR):
 
     def _scale_new(self, X: SamplesLike) -> FloatArray:
         check_is_fitted(self)
-        if self._context.views is None:
-            return super()._scale_new(X)
-        X = self._scaler.transform(validate_samples(self, X, reset=False, missing=True))
-        check_views(X, self._context.views, self._posterior.feature_map.exclusive)
-        return X
+        scaled = super()._scale_new(X)
+        if self._context.views is not None:
+            from bsdr_models.bsdr.views import check_views
+
+            check_views(scaled, self._context.views)
+        return scaled
 
     def _outliers(self, X: FloatArray) -> dict[str, FloatArray]:
         if self._posterior.feature_map.is_linear:
@@ -284,16 +287,13 @@ class BSDRClassifier(ProbabilisticClassifier, FullRankEstimator):
     kernel : str or Kernel, default="linear"
         Kernel of the Gaussian process prior of the linear predictor. ``"linear"`` is linear in the
         features; ``"rbf"``, ``"matern"`` and ``"polynomial"`` stand for a
-        :class:`bsdr_models.bsdr.Kernel` with its defaults. ``"auto"`` selects one of three
-        widths of ``"matern"`` if its held-out log score is more than 1.645 standard errors above
-        that of ``"linear"``. Above 1500 training samples kernels have 500 landmarks. Not for Dask
-        arrays, as ``views``.
+        :class:`bsdr_models.bsdr.Kernel` with its defaults. Compare them by ``held_out_score_``.
+        Above 1500 training samples kernels have 500 landmarks. Not for Dask arrays, as ``views``.
     views : dict, optional
         Groups of features, each with a scale of its own: lists of columns by the name of the view.
-        A new sample may lack views (NaN), which are integrated out. If every training sample has
-        exactly one view, the views are instruments that measure the same classes. Relative scales
-        are those of the largest marginal posterior density, but for ``"nuts"`` and ``"advi"``,
-        which sample them. Not for ``inference="laplace"``.
+        A new sample may lack views (NaN), which are integrated out. Relative scales are those of
+        the largest marginal posterior density, but for ``"nuts"`` and ``"advi"``, which sample
+        them. Not for ``inference="laplace"``.
     temperature : "auto" or float, default="auto"
         Number by which the log of class probabilities is divided. 1 is the posterior predictive,
         which is under-confident on most real data. ``"auto"`` is for ``"hmc"`` an average by the
@@ -309,8 +309,8 @@ class BSDRClassifier(ProbabilisticClassifier, FullRankEstimator):
         ``"identity"`` leaves them as they are. For real outputs ``"auto"`` is ``"unit"``.
     sampling : Sampling, optional
         Draws, warm-up and chains. By default 1000 draws of each of four chains, for ``"hmc"`` 500
-        draws of each of eight chains, or fewer draws of four chains for more than about 300
-        samples of ten classes.
+        draws of each of eight chains. Beyond about 300 samples of ten classes there are fewer
+        draws, and beyond about 1200 only four chains.
     n_jobs : int, optional
         Threads of ``"hmc"``, for blocks of its chains and for the folds of the temperature: None is
         1 unless set by ``joblib.parallel_config``, -1 is all cores. The result does not depend on
@@ -334,8 +334,6 @@ class BSDRClassifier(ProbabilisticClassifier, FullRankEstimator):
         Centre and scale of the features.
     relevance_ : ndarray of shape (n_components,)
         Share of each component in the variance of the linear predictor of class means.
-    kernel_ : str or Kernel
-        The kernel of the fit.
     views_ : list of str
         Names of the views. Without views this attribute and the next are absent.
     view_share_ : ndarray of shape (n_views,)
@@ -346,12 +344,6 @@ class BSDRClassifier(ProbabilisticClassifier, FullRankEstimator):
     metric_weights_ : dict
         Weights of the covariances that the metric averages by name, the largest first; with views
         a dict for each view.
-    log_evidence_, log_evidence_error_ : float
-        Log marginal likelihood of the training labels given the metric, in nats, with its standard
-        error, by ``"hmc"``, ``"laplace"`` and, for regressors, ``"conjugate"``. NaN for the other
-        methods, if ``"laplace"`` has not converged, and if the estimate is above the mean log
-        likelihood of the draws, which bounds it. Do not compare models by this number, since the
-        metric was learned with the labels.
     held_out_score_ : float
         Mean log probability of the labels that were held out for the temperature, each calibrated
         by the other folds, in nats per sample or, for several labels, per label.
@@ -450,6 +442,9 @@ class BSDRRegressor(GaussianRegressor, FullRankEstimator):
         At most the number of outputs.
     y_mean_, y_scale_ : ndarray of shape (n_outputs,)
         Centre and scale of the outputs; other attributes as for :class:`BSDRClassifier`.
+    log_evidence_ : float
+        Log marginal likelihood of the standardised outputs by ``"conjugate"``, in nats; NaN by the
+        other methods.
 
     See Also
     --------
@@ -474,6 +469,10 @@ class BSDRRegressor(GaussianRegressor, FullRankEstimator):
         **FullRankEstimator._parameter_constraints,
         "inference": [StrOptions({"conjugate", "nuts", "advi"}), None],
     }
+
+    def _name_fitted(self) -> None:
+        super()._name_fitted()
+        self.log_evidence_ = self._result.log_evidence
 
     def _moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
         mean, std = self._posterior.moments(X)

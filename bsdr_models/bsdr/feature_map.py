@@ -1,52 +1,42 @@
-r"""Whitened features, whose loadings are standard normal a priori.
+"""Whitened features, whose loadings are standard normal a priori.
 
-The latent coordinates are :math:`z = \sum_v \lambda_v P_v^\top \phi_v(x_v)`, with whitened features
-:math:`\phi_v` of view v, linear (:class:`~bsdr_models.learned_metric.metric.Metric`) or of a kernel
-(:class:`~bsdr_models.bsdr.kernels.KernelMap`), and its relative scale :math:`\lambda_v`, so that
-each matters alike however many features it has. Views are groups of features, each with a metric of
-its own; one of all features has no relative scale.
-
-If every training sample has exactly one view, views are instruments that measure the same classes,
-each with its own projection to one latent space (Gönen 2013, Section V). A constant feature of each
-view then allows for another mean.
+They are linear in the features (:class:`~bsdr_models.learned_metric.metric.Metric`), or those of a
+kernel (:class:`~bsdr_models.bsdr.kernels.KernelMap`). Several views have maps of their own
+(:mod:`bsdr_models.bsdr.views`).
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.utils import gen_batches
 
-from bsdr_models.bsdr.kernels import Kernel, KernelMap, as_kernel
-from bsdr_models.bsdr.views import Views, lacking_views
 from bsdr_models.data.training import Training
-from bsdr_models.learned_metric.metric import ClassBasis, Metric, MetricName
-from bsdr_models.learned_metric.weights import MetricWeights
+from bsdr_models.learned_metric.metric import Metric, MetricName
 from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray
 
-# Penalties of the regression of a view on others, relative to the largest singular value squared.
-_PENALTIES = np.logspace(-6.0, 2.0, 25)
+if TYPE_CHECKING:
+    from bsdr_models.bsdr.kernels import Kernel, KernelMap
+    from bsdr_models.bsdr.views import Views
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureMap:
-    """Whitened features of one view or several, each with its own scale.
+    """Whitened features of one view; its subclass has several, each with its own scale."""
 
-    A new sample that lacks a view has the normal distribution of its whitened features given those
-    of its other views: a ridge regression on the training samples, whose penalty minimises the
-    squared leave-one-out residuals, and the second moments of these residuals as covariance.
-    """
-
-    names: tuple[str, ...]
-    columns: tuple[IntArray, ...]  # features of each view
-    maps: tuple[Metric | KernelMap, ...]
-    exclusive: bool = False  # whether every sample has exactly one view
-    training: FloatArray  # whitened (N, B), if samples may lack views
+    maps: "tuple[Metric | KernelMap, ...]"
+    names: tuple[str, ...] = ("",)
 
     @property
     def n_views(self) -> int:
         """Number of views, V."""
         return len(self.maps)
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether latent coordinates are linear in the features of complete samples."""
+        return all(isinstance(each, Metric) for each in self.maps)
 
     @property
     def metric(self) -> Metric | None:
@@ -56,38 +46,22 @@ class FeatureMap:
     @property
     def metric_weights(self) -> Mapping[str, object]:
         """Weights of the candidates of the metric by name, for several views by view and name."""
-        metrics = {
-            name: own if isinstance(own, Metric) else own.metric
-            for name, own in zip(self.names, self.maps, strict=True)
-        }
-        shares = {name: metric.shares for name, metric in metrics.items()}
-        return shares if self.n_views > 1 else shares[self.names[0]]
+        own = self.maps[0]
+        return (own if isinstance(own, Metric) else own.metric).shares
 
     @property
     def index(self) -> IntArray | None:
         """View of each whitened feature, (B,); None for one view."""
-        return None if self.n_views == 1 else np.repeat(np.arange(self.n_views), self._widths)
-
-    @property
-    def is_linear(self) -> bool:
-        """Whether latent coordinates are linear in the features of complete samples."""
-        return not self.exclusive and all(isinstance(each, Metric) for each in self.maps)
+        return None
 
     @property
     def effects(self) -> FloatArray:
-        """Of the features in those of all maps, (D, B)."""
-        n_features = 1 + max(int(columns.max()) for columns in self.columns)
-        out = np.zeros((n_features, sum(self._widths)))
-        for own, columns, place in zip(self.maps, self.columns, self._places, strict=True):
-            out[columns, place] = own.effects
-        return out
+        """Of the features in the whitened ones, (D, B)."""
+        return self.maps[0].effects
 
     def whiten(self, X: FloatArray) -> FloatArray:
         """Whitened features (M, B) of scaled samples, conditional means of missing views."""
-        out = np.empty((len(X), sum(self._widths)))
-        for samples, whitened, _ in self.blocks(X, len(X)):
-            out[samples] = whitened
-        return out
+        return self.maps[0].whiten(X)
 
     def blocks(
         self, X: FloatArray, size: int
@@ -97,27 +71,13 @@ class FeatureMap:
         Also residuals (N, B) of the features that they lack, those of the training samples, each
         left out; None for complete samples.
         """
-        lacking = lacking_views(X, self.columns) & (not self.exclusive)
-        for pattern in np.unique(lacking, axis=0):
-            missing = np.repeat(pattern, self._widths)
-            residuals = None
-            if missing.any():
-                coefficients, left_out = self._regress(~missing)
-                residuals = np.zeros_like(self.training)
-                residuals[:, missing] = left_out
-            samples = np.flatnonzero((lacking == pattern).all(axis=1))
-            for block in gen_batches(len(samples), size):
-                whitened = self._whiten(X[samples[block]])
-                if missing.any():
-                    whitened[:, missing] = whitened[:, ~missing] @ coefficients
-                yield samples[block], whitened, residuals
+        every = np.arange(len(X))
+        for block in gen_batches(len(X), size):
+            yield every[block], self.whiten(X[block]), None
 
     def outside_sd(self, X: FloatArray) -> FloatArray:
         """Prior sd of what each view does not determine, (M, V); 0 for views without values."""
-        out = np.zeros((len(X), self.n_views))
-        for v, present, part in self._parts(X):
-            out[present, v] = self.maps[v].outside_sd(part)
-        return out
+        return self.maps[0].outside_sd(X)[:, None]
 
     def loadings(
         self, inside: FloatArray, outside: FloatArray, view_scale: FloatArray | None
@@ -126,12 +86,9 @@ class FeatureMap:
 
         For a kernel, its linear effects.
         """
-        out: FloatArray = inside @ self.effects.T
-        for v, (own, columns) in enumerate(zip(self.maps, self.columns, strict=True)):
-            if isinstance(own, Metric):
-                scale = 1.0 if view_scale is None else view_scale[:, v, None, None]
-                out[..., columns] += scale * own.outside_loadings(outside[..., columns])
-        return out
+        found: FloatArray = inside @ self.effects.T
+        own = self.maps[0]
+        return found + own.outside_loadings(outside) if isinstance(own, Metric) else found
 
     def shares(
         self, projection: FloatArray, weights: FloatArray, whitened: FloatArray
@@ -140,146 +97,52 @@ class FeatureMap:
 
         From draws of the projection (S, R, B) and weights (S, R, K), and whitened features (N, B).
         """
-        parts = []
-        for v in range(self.n_views):
-            own = self.index == v
-            factor = np.linalg.qr(whitened[:, own] - whitened[:, own].mean(axis=0), mode="r")
-            effect = np.swapaxes(projection[..., own] @ factor.T, 1, 2) @ weights
-            parts.append(np.sum(effect**2, axis=(1, 2)))
-        variance = np.stack(parts, axis=1)
-        total = variance.sum(axis=1, keepdims=True)
-        return np.divide(
-            variance, total, out=np.full_like(variance, 1 / len(parts)), where=total > 0
-        )
-
-    @property
-    def _widths(self) -> list[int]:
-        """Number of whitened features of each view, with the constant of exclusive ones."""
-        return [own.width + self.exclusive for own in self.maps]
-
-    @property
-    def _places(self) -> list[slice]:
-        """Whitened features of each view, without the constant, which is the next one."""
-        starts = np.cumsum([0, *self._widths]).tolist()
-        return [slice(i, i + own.width) for i, own in zip(starts, self.maps, strict=False)]
-
-    def _parts(self, X: FloatArray) -> Iterator[tuple[int, IntArray, FloatArray]]:
-        """Number of each view, samples that have it, and their features."""
-        for v, absent in enumerate(lacking_views(X, self.columns).T):
-            present = np.flatnonzero(~absent)
-            if present.size:
-                yield v, present, X[np.ix_(present, self.columns[v])]
-
-    def _whiten(self, X: FloatArray) -> FloatArray:
-        """Whitened features (M, B), zero of missing views."""
-        out = np.zeros((len(X), sum(self._widths)))
-        for v, present, part in self._parts(X):
-            place = self._places[v]
-            out[present, place] = self.maps[v].whiten(part)
-            if self.exclusive:
-                out[present, place.stop] = 1.0
-        return out
-
-    def _regress(self, known: BoolArray) -> tuple[FloatArray, FloatArray]:
-        """Ridge regression on some whitened features: coefficients, and leave-one-out residuals."""
-        from sklearn.linear_model import RidgeCV  # takes .2 s to load
-
-        given = self.training[:, known]
-        wanted = self.training[:, ~known]
-        penalties = _PENALTIES * np.linalg.norm(given, 2) ** 2
-        # With a score it keeps the left-out predictions of every penalty.
-        ridge = RidgeCV(penalties, scoring="neg_mean_squared_error", store_cv_results=True)
-        ridge.fit(given, wanted)
-        best = int(np.flatnonzero(penalties == ridge.alpha_)[0])
-        return ridge.coef_.T, wanted - ridge.cv_results_[..., best]
+        return np.ones((len(projection), 1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapLearner:
     """Whitened features of the training samples, and of those without a fold.
 
-    Folds are those of the first division of the samples, which may lack views (NaN).
+    Folds are those of the first division of the samples.
     """
 
     training: Training
-    kernel: str | Kernel
-    views: tuple[tuple[str, IntArray], ...]  # names and features
-    # For each of several views, of its metrics; None of one view, which has those of the samples.
-    weights: tuple[MetricWeights, ...] | None
-
-    @classmethod
-    def of(
-        cls,
-        training: Training,
-        *,
-        metric: MetricName = "auto",
-        kernel: str | Kernel = "linear",
-        views: Views | None = None,
-    ) -> "MapLearner":
-        """With weights of the metric of each view from the samples that have it."""
-        X = training.X
-        if views is None:
-            every = (("", np.arange(X.shape[1])),)
-            return cls(training=training, kernel=kernel, views=every, weights=None)
-        order = np.argsort(training.keys)
-        lacking = lacking_views(X, [columns for _, columns in views])
-        weights = []
-        for (_, columns), absent in zip(views, lacking.T, strict=True):
-            own = order[~absent[order]]
-            weights.append(
-                MetricWeights.choose(
-                    metric,
-                    X[np.ix_(own, columns)],
-                    None if training.classes is None else training.classes[own],
-                    training.units[columns],
-                    [training.divisions[0][own]],
-                    n_folds=training.n_folds,
-                    share=training.share,
-                )
-            )
-        return cls(training=training, kernel=kernel, views=tuple(views), weights=tuple(weights))
+    kernel: "str | Kernel" = "linear"
 
     def learn(self, fold: int | None = None) -> FeatureMap:
         """The map learned from all samples, or from those that are not in a fold."""
-        training = self.training
-        X = training.X
-        kernel = as_kernel(self.kernel)
-        n = len(X)
-        train = np.ones(n, bool) if fold is None else ~training.out((0, fold))
-        names, all_columns = zip(*self.views, strict=True)
-        lacking = lacking_views(X, all_columns)
-        maps: list[Metric | KernelMap] = []
-        for view, (columns, absent) in enumerate(zip(all_columns, lacking.T, strict=True)):
-            own = train & ~absent
-            if not own.any():  # all samples of an instrument are in one fold
-                own = ~absent
-            part = X[np.ix_(own, columns)]
-            metric = self._metric(view, own, part, fold)
-            linear = kernel.name == "linear"
-            maps.append(metric if linear else KernelMap.learn(part, kernel, metric))
-        learned = FeatureMap(
-            names=names,
-            columns=all_columns,
-            maps=tuple(maps),
-            exclusive=bool(lacking.any()),
-            training=np.empty((0, 0)),
-        )
-        if learned.exclusive or len(maps) == 1:
-            return learned
-        return replace(learned, training=learned.whiten(X[train]))
+        place = None if fold is None else (0, fold)
+        X = self.training.X
+        return FeatureMap(maps=(self._map(self._known(fold), X, self.training.metric(place)),))
 
-    def _metric(self, view: int, own: BoolArray, part: FloatArray, fold: int | None) -> Metric:
-        """Metric of a view, from samples ``own`` (N,) and their features (M, D)."""
-        training = self.training
-        if self.weights is None:
-            return training.metric(None if fold is None else (0, fold))
-        weights = self.weights[view]
-        row = weights.every if fold is None else weights.without[0][fold]
-        classes = ClassBasis.one(len(part))
-        if training.classes is not None:
-            classes = ClassBasis.of(training.classes[own], training.share)
-        columns = self.views[view][1]
-        return Metric.learn(part, classes, row, training.units[columns], centred=True)
+    def _known(self, fold: int | None) -> BoolArray:
+        """Samples that are not in a fold, (N,)."""
+        n = len(self.training.X)
+        return np.ones(n, bool) if fold is None else ~self.training.out((0, fold))
+
+    def _map(self, samples: BoolArray, X: FloatArray, metric: Metric) -> "Metric | KernelMap":
+        """The metric of some samples (N,) of X (N, D), or the kernel in it."""
+        if (self.kernel if isinstance(self.kernel, str) else self.kernel.name) == "linear":
+            return metric
+        from bsdr_models.bsdr.kernels import KernelMap, as_kernel
+
+        return KernelMap.learn(X[samples], as_kernel(self.kernel), metric)
+
+
+def make_learner(
+    training: Training,
+    *,
+    metric: MetricName = "auto",
+    kernel: "str | Kernel" = "linear",
+    views: "Views | None" = None,
+) -> MapLearner:
+    """The learner of one view, with the metric of the samples, or of several."""
+    if views is None or len(views) == 1:
+        return MapLearner(training=training, kernel=kernel)
+    from bsdr_models.bsdr.views import ViewLearner
+
+    return ViewLearner.of(training, metric=metric, kernel=kernel, views=views)
 
 
 def learn_map(
@@ -287,8 +150,8 @@ def learn_map(
     classes: IntArray | None = None,
     *,
     metric: MetricName = "auto",
-    kernel: str | Kernel = "linear",
-    views: Views | None = None,
+    kernel: "str | Kernel" = "linear",
+    views: "Views | None" = None,
 ) -> FeatureMap:
     """The map of samples (N, D) alone, for declared models."""
     training = Training.of(
@@ -299,4 +162,4 @@ def learn_map(
         metric=metric,
         rng=np.random.default_rng(0),
     )
-    return MapLearner.of(training, metric=metric, kernel=kernel, views=views).learn()
+    return make_learner(training, metric=metric, kernel=kernel, views=views).learn()

@@ -46,7 +46,7 @@ class Normal(NamedTuple):
     It is diagonal but for the last M of loadings and biases: all of them, the biases, or none.
     """
 
-    deviations: SingleArray  # (P,); 1 of the M, 0 of what is fixed: views, and log tau on the path
+    deviations: SingleArray  # (P,); 1 of the M, 0 of what is fixed, the scales of views
     cross: SingleArray  # decrease of the mean of the M for each loading before them, (M, .)
     cross_t: SingleArray
     root: SingleArray  # of the covariance of the M given the loadings before them, (M, M)

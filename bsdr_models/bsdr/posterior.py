@@ -278,18 +278,13 @@ class Posterior:
         axes = self.coordinates.axes[:, : self.n_components]
         return (self.feature_map.effects @ (self.coordinates.coefficients @ axes)).T
 
-    def effects(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Effects of scaled features (D, K) and intercept (K,), means over draws.
-
-        Those of labels are of one size over the training samples X (N, D), as in `Coordinates`.
-        """
-        coef = self.feature_map.effects @ self.coordinates.coefficients
-        bias = self.draws.bias
-        if self.target != "regression":
-            rows = _triangular(self.feature_map.whiten(X))[:, 1:]
-            bias = bias * _size_factor(self.draws.latent(rows), self.draws.weights)[:, None]
-        at_zero = self.feature_map.whiten(np.zeros((1, X.shape[1])))[0]
-        return coef, bias.mean(axis=0) + at_zero @ self.coordinates.coefficients
+    def effects(self) -> tuple[FloatArray, FloatArray]:
+        """Effects of scaled features (D, K) and intercept (K,), means over draws."""
+        draws = self.draws
+        mean = np.tensordot(draws.projection, draws.weights, ([0, 1], [0, 1])) / len(draws.scale)
+        effects = self.feature_map.effects
+        at_zero = self.feature_map.whiten(np.zeros((1, len(effects))))[0]
+        return effects @ mean, draws.bias.mean(axis=0) + at_zero @ mean
 
     @property
     def share(self) -> FloatArray:

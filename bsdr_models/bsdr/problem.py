@@ -270,6 +270,17 @@ def label_log_likelihood(
     return np.log(total).sum(axis=2), slope
 
 
+def pointwise_log_likelihood(
+    draws: Parameters, whitened: FloatArray, y: np.ndarray, target: Target, lapse: float
+) -> FloatArray:
+    """Log likelihood of each training sample under each draw, (S, N)."""
+    eta = draws.linear_predictor(whitened)
+    if target == "regression":
+        assert draws.noise_scale is not None
+        return regression_log_likelihood(eta, y, draws.noise_scale)
+    return label_log_likelihood(eta, y, target, lapse)[0]
+
+
 def label_derivatives(
     eta: FloatArray, y: np.ndarray, target: Target, lapse: float
 ) -> tuple[FloatArray, FloatArray]:

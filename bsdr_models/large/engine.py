@@ -72,7 +72,6 @@ def fit_chunks(
         kept=kept,
         n_samples=n_samples,
     )
-    model.kernel_ = model.kernel
     feature_map = model._learner(rng.spawn(1)[0]).learn()  # of the samples that are kept
     response = Response(
         target="multiclass",
@@ -122,7 +121,6 @@ def fit_by_laplace(
         engine="laplace",
         trace=normal.trace,
         log_likelihood=normal.log_likelihood[None],
-        log_evidence=normal.log_evidence,
         interrupted=normal.interrupted,
         pareto_k=normal.pareto_k if normal.converged else np.inf,
     )

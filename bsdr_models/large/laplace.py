@@ -45,8 +45,8 @@ import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
 from scipy.optimize import brentq
 
+from bsdr_models.bsdr.conjugate import make_grid, quantile
 from bsdr_models.bsdr.engines import MOST_LOADINGS
-from bsdr_models.bsdr.grid import log_integral, make_grid, quantile
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import label_derivatives, label_log_likelihood, log_prior_scale
 from bsdr_models.large.chunks import Samples
@@ -92,7 +92,6 @@ class Laplace:
     theta: FloatArray  # (S, P)
     mode: FloatArray  # (P,)
     log_likelihood: FloatArray  # (S,), by the expansion beyond `_N_EXACT` draws of many samples
-    log_evidence: float  # in nats
     pareto_k: float  # of importance ratios, unreliable above 0.7; NaN below 25 draws
     converged: bool  # whether the search ended at a mode
     trace: FloatArray  # log posterior density, up to a constant, at each step
@@ -168,7 +167,6 @@ def fit_laplace(
         theta=_vectors(draws, log_scales),
         mode=_vectors(mode[None], np.array([log_scale]))[0],
         log_likelihood=log_likelihood,
-        log_evidence=float(log_integral(grid, log_p)),
         pareto_k=_pareto_k(log_ratio),
         converged=step.converged and not interrupted,
         trace=np.array(trace),

@@ -1,17 +1,17 @@
-"""Hamiltonian Monte Carlo and its evidence against exact draws and quadrature of tiny problems."""
+"""Hamiltonian Monte Carlo against exact draws of a tiny problem."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.special import logsumexp, ndtr
-from scipy.stats import ks_2samp, multivariate_t, norm
+from scipy.special import logsumexp
+from scipy.stats import ks_2samp
 
-from bsdr_models.bsdr import hmc, leapfrog, path_sampling, trajectory
+from bsdr_models.bsdr import hmc, leapfrog
+from bsdr_models.bsdr.hmc import States, Whitening, move
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import Problem
-from bsdr_models.bsdr.trajectory import States, Whitening, move
 
 PRIORS = HierarchicalPriors(scale=1.3, bias_scale=2.0, view_width=1.0, lapse=0.01)
 
@@ -109,7 +109,7 @@ def test_rotation_solves_the_normal_part():
 @pytest.mark.parametrize("sd_log_scale", [0.0, 0.5])
 def test_products_with_the_root(monkeypatch, views, sd_log_scale, correlated):
     """L and its transpose, its inverse, and what is fixed."""
-    monkeypatch.setattr(trajectory, "_MOST_CORRELATED", 300 if correlated else 0)
+    monkeypatch.setattr(hmc, "_MOST_CORRELATED", 300 if correlated else 0)
     problem = make_problem(n=12, d=3, k=3, views=views)
     theta = np.random.default_rng(0).standard_normal((6, problem.n_parameters))
     whitening = Whitening.learn(problem, theta, sd_log_scale=sd_log_scale)
@@ -132,7 +132,7 @@ def test_products_with_the_root(monkeypatch, views, sd_log_scale, correlated):
 @pytest.mark.parametrize("correlated", [True, False])
 def test_whitening_has_the_hessian_of_the_biases(monkeypatch, correlated):
     """By differences of gradients; up to some number of loadings, of all of them."""
-    monkeypatch.setattr(trajectory, "_MOST_CORRELATED", 300 if correlated else 0)
+    monkeypatch.setattr(hmc, "_MOST_CORRELATED", 300 if correlated else 0)
     problem = make_problem("multilabel", n=40, d=3, k=2)
     problem = replace(problem, priors=replace(PRIORS, lapse=1e-9))
     theta = 0.3 * np.random.default_rng(0).standard_normal((1, problem.n_parameters))
@@ -149,86 +149,6 @@ def test_whitening_has_the_hessian_of_the_biases(monkeypatch, correlated):
     assert_allclose(joint @ whitening.normal.cross, before, atol=1e-3)
 
 
-def log_mean_likelihood(problem, *, size=400_000, seed=0, views=None):
-    """Log evidence by draws from the prior, and its standard error."""
-    rng, values = np.random.default_rng(seed), []
-    for _ in range(20):
-        theta = rng.standard_normal((size // 20, problem.n_parameters))
-        theta[:, -1] = np.log(problem.priors.scale * np.abs(theta[:, -1]))
-        values.append(problem.evaluate(theta)[0].sum(axis=1))
-    values = np.concatenate(values)
-    weight = np.exp(values - values.max())
-    error = weight.std() / weight.mean() / np.sqrt(len(weight))
-    return values.max() + np.log(weight.mean()), error
-
-
-EVIDENCE = {
-    "a feature, two classes": {},
-    "no signal": {"signal": 0.0, "n": 20},
-    "two features, three classes": {"d": 2, "k": 3, "n": 10},
-    "label sets": {"target": "multilabel", "d": 2, "k": 2},
-    "two views": {"d": 2, "views": np.array([0, 1])},
-}
-
-
-@pytest.mark.parametrize("case", EVIDENCE)
-def test_evidence_against_draws_from_the_prior(case):
-    problem = make_problem(**EVIDENCE[case])
-    expected, error = log_mean_likelihood(problem)
-    assert error < 0.05
-    found = hmc.sample(problem, n_chains=64, n_draws=4, rng=np.random.default_rng(0))
-    assert found.log_evidence == pytest.approx(expected, abs=0.3)
-    assert 0.0 < found.log_evidence_error < 0.3
-
-
-@pytest.mark.parametrize("seed", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in (1, 2))])
-def test_error_of_the_evidence_on_a_steep_path(seed):
-    """Many samples of nearly separable classes, against importance sampling from the draws."""
-    rng = np.random.default_rng(seed)
-    X = rng.standard_normal((500, 5))
-    y = (X @ rng.standard_normal((5, 3))).argmax(axis=1)
-    y = np.where(rng.random(500) < 0.02, rng.integers(3, size=500), y)
-    problem = Problem(X=X, y=y, n_labels=3, target="multiclass", priors=PRIORS)
-    found = hmc.sample(problem, n_chains=20, n_draws=100, rng=rng)
-    draws = found.theta.reshape(-1, problem.n_parameters)
-    proposal = multivariate_t(draws.mean(axis=0), np.cov(draws.T), df=8.0, seed=rng)
-    theta = proposal.rvs(4000)
-    log_weight = sum(problem.log_density(theta)[:2]) - proposal.logpdf(theta)
-    assert np.exp(2.0 * logsumexp(log_weight) - logsumexp(2.0 * log_weight)) > 400.0
-    expected = logsumexp(log_weight) - np.log(4000.0)
-    assert abs(found.log_evidence - expected) < 3.0 * found.log_evidence_error
-    assert found.log_evidence_error < 3.0
-
-
-def test_evidence_against_quadrature():
-    problem = make_problem(n=30, signal=3.0)
-    found = hmc.sample(problem, n_chains=16, n_draws=4, rng=np.random.default_rng(0))
-    assert found.log_evidence == pytest.approx(logsumexp(grid(problem)[1]), abs=0.2)
-
-
-@pytest.mark.parametrize(("target", "k"), [("multiclass", 2), ("multiclass", 3), ("multilabel", 3)])
-def test_evidence_without_features_against_quadrature(target, k):
-    """Biases on a grid; label sets are independent."""
-    problem = make_problem(target, n=17, d=2, k=k)
-    found = path_sampling.log_evidence_empty(problem, rng=np.random.default_rng(0))
-    b, eps = np.linspace(-9.0, 9.0, 601), PRIORS.lapse
-    step = b[1] - b[0]
-    if target == "multilabel":
-        p = (1.0 - eps) * ndtr(PRIORS.bias_scale * b) + 0.5 * eps
-        on = problem.y.sum(axis=0)[:, None]
-        each = on * np.log(p) + (17 - on) * np.log1p(-p) + norm.logpdf(b)
-        expected = (logsumexp(each, axis=1) + np.log(step)).sum()
-    else:
-        points = np.stack(np.meshgrid(*[b[::4]] * (k - 1)), axis=-1).reshape(-1, k - 1)
-        theta = np.zeros((len(points), problem.n_parameters))
-        theta[:, problem.n_loadings : -1] = points
-        theta[:, -1] = -20.0
-        values = [problem.evaluate(part)[0].sum(axis=1) for part in np.array_split(theta, 20)]
-        density = np.concatenate(values) + norm.logpdf(points).sum(axis=1)
-        expected = logsumexp(density) + (k - 1) * np.log(4.0 * step)
-    assert found == pytest.approx(expected, abs=0.02)
-
-
 @pytest.mark.parametrize("width", [0.02, 0.1, 1.0])
 def test_scales_of_views_are_stationary_given_the_loadings(width):
     """However narrow their prior is."""
@@ -238,22 +158,12 @@ def test_scales_of_views_are_stationary_given_the_loadings(width):
     theta = rng.standard_normal((500, problem.n_parameters)) * 2.0
     n, j = problem.n_loadings, len(problem.contrasts)
     theta[:, n + j : -1] = 0.3
-    found = path_sampling.fit_views(problem, States.at(problem, theta)).theta
+    found = hmc.fit_views(problem, States.at(problem, theta)).theta
     assert_allclose(problem.linear_predictor(found), problem.linear_predictor(theta), rtol=1e-10)
     logs = width * found[0, n + j : -1]
     for columns, log_scale in ((slice(0, 2 * j), logs[0]), (slice(2 * j, n), logs[1])):
         square = np.mean(np.sum(found[:, columns] ** 2, axis=1))
         assert square == pytest.approx(columns.stop - columns.start + log_scale / width**2)
-
-
-def test_one_class_that_is_absent():
-    """A class without samples makes those present less certain."""
-    problem = make_problem(n=10, d=2, k=2)
-    three = Problem(X=problem.X, y=problem.y, n_labels=3, target="multiclass", priors=PRIORS)
-    rng = np.random.default_rng
-    values = [path_sampling.log_evidence_empty(each, rng=rng(0)) for each in (problem, three)]
-    assert np.isfinite(values).all()
-    assert values[1] < values[0]
 
 
 def test_draws_are_those_of_the_posterior(exact):
@@ -287,7 +197,7 @@ def test_chains_forget_samples_that_are_held_out():
     assert np.abs((ours.mean(axis=0) - theirs.mean(axis=0)) / theirs.std(axis=0)).max() < 0.4
 
 
-@pytest.mark.parametrize(("share", "finished"), [(0.2, False), (0.52, False), (0.8, True)])
+@pytest.mark.parametrize(("share", "finished"), [(0.2, False), (0.67, False), (0.9, True)])
 def test_interrupt(share, finished):
     """Draws that there are can be used."""
 

@@ -192,9 +192,6 @@ def test_two_classes_agree_with_quadrature():
     square = np.sum(point[:, :2] ** 2, axis=1)[:, None]
     joint = density[:, None] - 0.5 * square * np.exp(-2.0 * u) - 2.0 * u
     joint += laplace.log_prior_scale(u, PRIORS.scale)
-    volume = np.prod([axis[1] - axis[0] for axis in axes]) * (u[1] - u[0])
-    evidence = logsumexp(joint) + np.log(volume)
-    assert found.log_evidence == pytest.approx(evidence, abs=0.1)
     weight = np.exp(joint - logsumexp(joint))
     by_point, by_scale = weight.sum(axis=1), weight.sum(axis=0)
     exact = np.append(by_point @ point, by_scale @ u)
@@ -286,7 +283,6 @@ def check_same(found, expected, *data):
     (found, _), (expected, _) = found, expected
     assert found.converged
     assert expected.converged
-    assert found.log_evidence == pytest.approx(expected.log_evidence, abs=1e-5)
     assert_allclose(found.log_likelihood, expected.log_likelihood, atol=1e-3)
     assert_allclose(ours, theirs, atol=1e-4)
     ours, theirs = (np.cov(each.T) for each in (ours, theirs))
@@ -359,12 +355,10 @@ def with_random_labels(n, d, k, share, seed):
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("n", "d", "k", "share"), [(150, 4, 3, 0.03), (400, 10, 5, 0.05)])
 def test_wrong_labels_do_not_send_the_scale_to_infinity(n, d, k, share, seed):
-    """Where the posterior is not concave the evidence stays that of labels, or is refused."""
+    """Where the posterior is not concave."""
     X, truth, y = with_random_labels(n, d, k, share, seed)
     model = BSDRClassifier(inference="laplace", random_state=0).fit(X, y)
     assert model.score(X, truth) > 0.9
-    assert np.isfinite(model.log_evidence_) == model.converged_
-    assert not model.log_evidence_ > model._result.log_likelihood.mean()
     assert 1.0 < model.idata_["posterior"]["scale"].mean() < 20.0
 
 
@@ -375,24 +369,10 @@ def test_a_cycle_of_the_scale_ends_at_good_predictions():
     assert model.score(X, truth) > 0.95
 
 
-def test_wrong_labels_have_the_evidence_of_hamiltonian_monte_carlo():
-    X, truth, y = with_random_labels(150, 4, 3, 0.03, 0)
-    found, exact = (
-        BSDRClassifier(inference=name, temperature=1.0, random_state=0).fit(X, y)
-        for name in ("laplace", "hmc")
-    )
-    assert found.log_evidence_ == pytest.approx(exact.log_evidence_, abs=5.0)
-    assert found.score(X, truth) == pytest.approx(exact.score(X, truth), abs=0.02)
-
-
-def test_a_search_without_a_mode_has_no_evidence(monkeypatch):
+def test_a_search_without_a_mode(monkeypatch):
     monkeypatch.setattr(laplace, "_MAX_STEPS", 2)
     X, _, y = with_random_labels(150, 4, 3, 0.03, 0)
-    with pytest.warns(
-        ConvergenceWarning, match="has not found a mode.*NaN.*inference='hmc'"
-    ) as said:
+    with pytest.warns(ConvergenceWarning, match="has not found a mode.*inference='hmc'") as said:
         model = BSDRClassifier(inference="laplace", random_state=0).fit(X, y)
     assert len(said) == 1
-    assert np.isnan(model.log_evidence_)
-    assert "log evidence" not in model.summary().index
     np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from bsdr_models.bsdr import hmc, path_sampling
+from bsdr_models.bsdr import hmc
 from bsdr_models.bsdr.conjugate import fit_conjugate
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import Problem, label_log_likelihood
@@ -26,13 +26,6 @@ TIE = 1e-9
 N_NEW = 2
 # Chains, of which each gives a draw, and trajectories after adaptation.
 N_CHAINS, N_TRAJECTORIES = 32, 4
-
-
-@pytest.fixture(autouse=True)
-def short_path(monkeypatch):
-    """The evidence is not needed."""
-    monkeypatch.setattr(path_sampling, "_PER_NODE", 2)
-    monkeypatch.setattr(path_sampling, "_MORE", 1)
 
 
 def features(n, d, rng):

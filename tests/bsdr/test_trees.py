@@ -179,7 +179,6 @@ def test_attributes_of_a_tree(fitted, engine, target):
     assert config["inference"] == (None if engine == "exact" else engine)
     if engine == "exact":
         assert config["priors"]["lapse"] == tree.attrs["lapse"] == 0.003
-        assert tree.attrs["log_evidence"] == model.log_evidence_
         assert tree.attrs["temperature"] == model.temperature_
         np.testing.assert_array_equal(tree.attrs["component_share"], model.relevance_)
     else:

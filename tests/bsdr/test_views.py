@@ -1,7 +1,5 @@
 """Several views or kernels, and estimators with them."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -15,7 +13,6 @@ from bsdr_models import BSDRClassifier, BSDRRegressor, Sampling, plots
 from bsdr_models.bsdr import HierarchicalPriors, Kernel, build_model, feature_map
 from bsdr_models.bsdr.posterior import Parameters
 from bsdr_models.bsdr.problem import Problem
-from bsdr_models.data.training import Training
 from bsdr_models.data.validation import read_views
 
 QUICK = Sampling(draws=64, chains=1)
@@ -98,9 +95,8 @@ def test_regression_with_a_kernel():
     rng = np.random.default_rng(0)
     X = rng.uniform(-2.0, 2.0, (120, 1))
     y = np.sin(2.0 * X[:, 0]) + 0.1 * rng.standard_normal(120)
-    model = BSDRRegressor(kernel="auto", random_state=0).fit(X[:80], y[:80])
+    model = BSDRRegressor(kernel=Kernel("matern", 1.0), random_state=0).fit(X[:80], y[:80])
     mean, std = model.predict(X[80:], return_std=True)
-    assert model.kernel_.name == "matern"
     assert np.sqrt(np.mean((mean - y[80:]) ** 2)) < 0.2
     assert np.mean(np.abs(mean - y[80:]) < 1.96 * std) > 0.85
 
@@ -195,62 +191,6 @@ def test_missing_views_add_to_the_covariance():
         assert_allclose(np.cov(found[:, n].T), expected, rtol=0.05, atol=0.3)
 
 
-@pytest.mark.slow
-def test_instruments_share_classes():
-    """Every sample has one of two views."""
-    X, y = wine()
-    scaled = ((X - X.mean()) / X.std()).to_numpy()
-    turn = np.linalg.qr(np.random.default_rng(0).standard_normal((13, 13)))[0]
-    both = np.full((len(X), 26), np.nan)
-    one = np.arange(len(X)) % 4 < 2
-    both[one, :13], both[~one, 13:] = scaled[one], (scaled @ turn)[~one]
-    views = {"first": range(13), "second": range(13, 26)}
-    train = np.arange(len(X)) % 2 == 0
-    model = BSDRClassifier(views=views, sampling=QUICK, random_state=0).fit(both[train], y[train])
-    for instrument in (one, ~one):
-        held_out = ~train & instrument
-        assert model.score(both[held_out], y[held_out]) > 0.9
-    full = np.hstack([scaled, scaled @ turn])
-    with pytest.raises(ValueError, match="has 2 views"):
-        model.predict(full)
-
-
-def test_a_view_of_few_samples_is_in_few_folds():
-    """Instruments: three samples have the second view."""
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((40, 5))
-    X[:3, :3] = X[3:, 3:] = np.nan
-    columns = [("a", np.arange(3)), ("b", np.arange(3, 5))]
-    y = np.arange(40) % 2
-    training = Training.of(X, y, 2, np.ones(5), metric=None, rng=rng)
-    assert training.n_folds == 5
-    together = np.where(np.arange(40) < 3, 0, np.maximum(training.divisions[0], 0))
-    for fold in (training.divisions[0], together):
-        own = replace(training, divisions=(fold,))
-        learner = feature_map.MapLearner.of(own, views=columns)
-        for number in range(5):
-            rest = np.flatnonzero((fold != number) & (np.arange(40) < 3))
-            if not rest.size:  # of all in place of none
-                rest = np.arange(3)
-            whitened = learner.learn(number).maps[1].whiten(X[rest, 3:])
-            assert np.var(whitened, axis=0).sum() == pytest.approx(1.0)
-            assert learner.weights[1].without[0][number].sum() == pytest.approx(1.0)
-
-
-@pytest.mark.filterwarnings("ignore:the chains have not mixed")
-def test_instruments_of_which_one_is_rare(short_runs):
-    X, y = wine()
-    X = X.to_numpy() * (1.0 + 0.01 * np.random.default_rng(0).standard_normal(X.shape))
-    both = np.full((89, 26), np.nan)
-    both[3:, :13], both[:3, 13:] = X[6::2], X[:6:2]
-    views = {"first": range(13), "second": range(13, 26)}
-    model = BSDRClassifier(views=views, sampling=QUICK, random_state=0).fit(both, y[::2])
-    log_p = model.held_out_log_proba_
-    assert np.isfinite(log_p).all()
-    assert model.score(both[3:], y[::2][3:]) > 0.95
-    assert model.held_out_gain_ > 0.7
-
-
 def test_correlations_are_those_with_the_classes_of_a_kernel_too():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((80, 2))
@@ -288,24 +228,25 @@ def test_bad_missing_values():
     X, y = wine()
     model = BSDRClassifier(views=VIEWS, sampling=QUICK, random_state=0)
     some = X[::2].copy()
-    some.iloc[3, 2] = np.nan
-    with pytest.raises(ValueError, match="sample 3 has NaN in some features of view 'first'"):
+    some.iloc[3, :6] = np.nan
+    with pytest.raises(ValueError, match=r"NaN in 1 of 89 samples.* BM2PCAClassifier"):
         clone(model).fit(some, y[::2])
-    whole = X[::2].copy()
-    whole.iloc[3, :6] = np.nan
-    whole.iloc[5, 6:] = np.nan
-    with pytest.raises(ValueError, match=r"2 of 89 .* sample 3 \['first'\].* BM2PCAClassifier"):
-        clone(model).fit(whole, y[::2])
-    one_each = X[::2].copy()
-    one_each.iloc[::2, :6] = np.nan
-    one_each.iloc[1::2, 6:] = np.nan
-    instruments = clone(model).fit(one_each, y[::2])
-    with pytest.raises(ValueError, match="sample 0 has 2 views: new samples"):
-        instruments.predict(X)
-    empty = X[::2].copy()
-    empty.iloc[3] = np.nan
+    model.fit(X[::2], y[::2])
+    some.iloc[3, 2] = 1.0
+    with pytest.raises(ValueError, match="sample 3 has NaN in some features of view 'first'"):
+        model.predict(some)
+    some.iloc[3] = np.nan
     with pytest.raises(ValueError, match="sample 3 has no view"):
-        model.fit(X[::2], y[::2]).predict(empty)
+        model.predict(some)
+
+
+def test_one_view_is_none():
+    X, _ = wine()
+    one = fitted(views={"all": list(X)[::-1]})
+    assert not hasattr(one, "views_")
+    assert (one.predict_proba(X) == fitted().predict_proba(X)).all()
+    with pytest.raises(ValueError, match="NaN in 1 of"):
+        one.predict(X.mask(X.iloc[0, 0] == X))
 
 
 @pytest.mark.parametrize(
