@@ -17,7 +17,7 @@ from benchmarks.charts import save
 from benchmarks.page import table as as_markdown
 from benchmarks.rows import Row, of
 from benchmarks.tables import CLASSIFIERS, OURS, PROJECTIONS, STACK, Table
-from bsdr_models.plots._names import Names
+from bsdr_models.plots._layers import Names
 from bsdr_models.plots._style import GREY, INK, PALETTE, STYLE
 
 SCORES = ("accuracy", "log_loss", "ece", "neighbours", "linear", "linear_ece")

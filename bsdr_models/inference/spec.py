@@ -41,9 +41,9 @@ class ModelSpec:
 
 # Modules with the specifications of the models.
 MODULES = {
-    "bsdr": "bsdr.spec",
+    "bsdr": "bsdr.trees",
     "bm2pca": "bm2pca.spec",
-    "dgplvm": "dgplvm.spec",
+    "dgplvm": "dgplvm.trees",
     "stack": "compare.stacking",
 }
 
