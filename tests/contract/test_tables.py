@@ -506,28 +506,6 @@ def test_labels_in_any_container(zoo, fitted_to, kind, case):
     assert tree["predictions/y"].values.tolist() == TEXT[zoo.y].tolist()
 
 
-NUMBERS = {
-    "list": lambda y: y.tolist(),
-    "pandas": pd.Series,
-    "nullable": lambda y: pd.Series(y, dtype="Float64"),
-    "arrow": lambda y: pd.Series(y, dtype="float64[pyarrow]"),
-    "objects": lambda y: y.astype(object),
-    "text": lambda y: y.astype(str),
-    "polars": pl.Series,
-    "xarray": lambda y: xr.DataArray(y, dims="cell"),
-}
-
-
-@pytest.mark.parametrize("case", NUMBERS)
-@pytest.mark.parametrize("kind", ["PaperBSDRRegressor"])
-def test_numbers_in_any_container(zoo, kind, case):
-    y = zoo.target(kind)
-    model = zoo.fit(zoo.make(kind), zoo.X, NUMBERS[case](y))
-    np.testing.assert_array_equal(model.predict(zoo.X), zoo.fitted(kind).predict(zoo.X))
-    tree = model.predict_idata(zoo.X, NUMBERS[case](y))
-    assert tree["predictions/y"].shape[0] == len(y)
-
-
 @pytest.mark.parametrize("dtype", ["Int64", "boolean"])
 @pytest.mark.parametrize("kind", ["PaperBSDRClassifier", "BM2PCAClassifier"])
 def test_nullable_labels(zoo, kind, dtype):
