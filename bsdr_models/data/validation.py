@@ -166,8 +166,10 @@ def _check_numbers(what: str, columns: Mapping[Hashable, pd.Series | np.ndarray]
                 raise ValueError(f"a date, {column[0]}")
             if kind not in "biufc":
                 np.asarray(column).astype(np.float64)
-        except (ValueError, TypeError, OverflowError) as error:
+        except (ValueError, OverflowError) as error:
             found.append(f"{name!r} ({error})")
+        except TypeError as error:  # neither text nor number
+            raise TypeError(f"column {name!r} of {what}: {error}") from None
     if found:
         names = f"column{'s' if len(found) > 1 else ''} {', '.join(found)} of {what}"
         raise ValueError(f"{names} cannot be read as numbers: {REMEDIES}")
