@@ -6,7 +6,7 @@ arrays, dates, text among numbers, duplicate column names, missing labels.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from numbers import Real
 from typing import Any, TypeGuard
@@ -29,6 +29,7 @@ from sklearn.utils.validation import (
 from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray, SamplesLike, TargetLike
 from bsdr_models.numerics.process_state import one_thread as one_thread
 from bsdr_models.numerics.process_state import recorded_warnings, warn
+from bsdr_models.numerics.row_space import Rows
 from bsdr_models.numerics.scaling import Scaler
 
 # What to do about columns of a table that are not numbers.
@@ -53,7 +54,7 @@ def validate_samples(
     sparse: bool = False,
     missing: bool = False,
     least: int = 1,
-) -> Any:
+) -> Rows:
     """Samples as a C-ordered float64 array (N, D), or CSR if ``sparse``; NaN passes if ``missing``.
 
     The number and names of columns are stored in the estimator if ``reset``, else compared.
@@ -154,7 +155,7 @@ def _name_columns(estimator: BaseEstimator, X: pd.DataFrame, *, reset: bool) -> 
     return X.set_axis(names, axis=1)
 
 
-def _check_numbers(what: str, columns: Mapping[Any, pd.Series | np.ndarray]) -> None:
+def _check_numbers(what: str, columns: Mapping[Hashable, pd.Series | np.ndarray]) -> None:
     """ValueError for columns of `what` with entries that are no numbers, by name and reason."""
     found = []
     for name, column in columns.items():
@@ -164,8 +165,10 @@ def _check_numbers(what: str, columns: Mapping[Any, pd.Series | np.ndarray]) -> 
                 raise ValueError(f"a date, {column[0]}")
             if kind not in "biufc":
                 np.asarray(column).astype(np.float64)
-        except (ValueError, TypeError, OverflowError) as error:
+        except (ValueError, OverflowError) as error:
             found.append(f"{name!r} ({error})")
+        except TypeError as error:  # neither text nor number
+            raise TypeError(f"column {name!r} of {what}: {error}") from None
     if found:
         names = f"column{'s' if len(found) > 1 else ''} {', '.join(found)} of {what}"
         raise ValueError(f"{names} cannot be read as numbers: {REMEDIES}")
@@ -352,12 +355,12 @@ def read_labels(y: object) -> np.ndarray:
     return _plain_labels(known_entries(y, None)[0])
 
 
-def known_entries(y: object, unlabeled: Any) -> tuple[np.ndarray, BoolArray]:
+def known_entries(y: object, unlabeled: object) -> tuple[np.ndarray, BoolArray]:
     """Targets as an array, and a mask of the known ones.
 
     ``unlabeled`` marks the others; NaN stands for every kind of missing value, None for none.
     """
-    if np.ndim(unlabeled) != 0:
+    if np.asarray(unlabeled).ndim:
         raise ValueError(f"unlabeled must be a single value, got {unlabeled!r}")
     y = read_targets(y)
     if unlabeled is None:
@@ -406,7 +409,7 @@ def encode_labels(y: np.ndarray) -> tuple[np.ndarray, IntArray]:
     return classes, index
 
 
-def encode_classes(y: TargetLike) -> tuple[IntArray, list[Any]]:
+def encode_classes(y: TargetLike) -> tuple[IntArray, list[object]]:
     """Labels of a declarative model: class index of each sample, (N,), and the sorted classes."""
     y = read_labels(y)
     if y.ndim != 1:
@@ -516,12 +519,12 @@ def warn_unless_mixed(tree: xr.DataTree, names: Sequence[str]) -> bool:
     return r_hat < R_HAT_LIMIT
 
 
-def is_dask(X: Any) -> bool:
+def is_dask(X: object) -> bool:
     """Whether X is a Dask array; without importing Dask."""
     return hasattr(X, "chunks") and type(X).__module__.partition(".")[0] == "dask"
 
 
-def not_in_memory(estimator: Any) -> TypeError:
+def not_in_memory(estimator: BaseEstimator) -> TypeError:
     """The error of an estimator that is not fitted to Dask arrays."""
     return TypeError(
         f"X is a Dask array, and {type(estimator).__name__} is fitted in memory: give "

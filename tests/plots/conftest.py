@@ -17,7 +17,6 @@ WINE_FEATURES = [
     "alcohol", "malic acid", "ash", "alcalinity of ash", "magnesium", "total phenols", "flavanoids",
     "nonflavanoid phenols", "proanthocyanins", "color intensity", "hue", "od280/od315", "proline",
 ]  # fmt: skip
-TERMS = ["projection", "latent", "weights", "bias", "scores", "precisions"]
 
 
 def build_fit(
@@ -30,7 +29,6 @@ def build_fit(
     target="multiclass",
     inference_method="mean_field",
     n_draws=60,
-    n_iterations=200,
     seed=0,
 ):
     """Tree of a fitted model: samples scattered about class centres in the latent space."""
@@ -54,7 +52,6 @@ def build_fit(
     bias = -0.15 * np.sum(centres**2, axis=1)
 
     total = (projection_mean**2).sum()
-    terms, elbo = _bound(n_iterations, rng)
     coords = {
         "obs": np.arange(n_obs),
         "feature": features if features is not None else np.arange(n_features),
@@ -73,10 +70,6 @@ def build_fit(
         },
         coords=coords,
     )
-    if inference_method == "mean_field":
-        fit["elbo"] = ("iteration", elbo)
-        fit["elbo_terms"] = (("iteration", "term"), terms)
-        fit = fit.assign_coords(term=TERMS, iteration=np.arange(1, n_iterations + 1))
     if target == "multiclass":
         fit["y_index"] = ("obs", index)
         observed = xr.Dataset({"y": ("obs", index)})
@@ -182,17 +175,6 @@ def _spread_centres(n_labels, n_components, rng):
     plane = radius[:, None] * np.column_stack([np.cos(angle), np.sin(angle)])
     rest = 0.3 * rng.normal(size=(n_labels, n_components - 2))
     return np.column_stack([plane, rest])
-
-
-def _bound(n_iterations, rng):
-    """Terms (I, 6) whose sum never falls, fast at first and slow later."""
-    t = np.arange(n_iterations)
-    gain = np.column_stack([np.exp(-t / 3.0), np.exp(-t / 40.0)])
-    size = rng.uniform(0.2, 1.0, size=(2, len(TERMS))) * [[900.0], [12.0]]
-    size[:, 1] *= -0.4  # one term may fall while the bound rises
-    last = -rng.uniform(30.0, 800.0, size=len(TERMS))
-    terms = last - gain @ size
-    return terms, terms.sum(axis=1)
 
 
 @pytest.fixture(scope="module")

@@ -286,7 +286,7 @@ def test_awkward_trees_are_readable_and_leave_no_trace(case, trees):
 @pytest.mark.parametrize("plot", [plots.plot_map, plots.plot_features])
 def test_axes_without_names_are_numbered_from_zero(plot, wine):
     tree = wine.copy()
-    unnamed = ["obs", "feature", "component", "component_aux", "iteration", "term"]
+    unnamed = ["obs", "feature", "component", "component_aux"]
     tree["fit"].dataset = tree["fit"].to_dataset().drop_vars(unnamed)
     assert plot(tree).has_data()
 
