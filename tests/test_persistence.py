@@ -93,7 +93,6 @@ VARIANTS = {
     "dgplvm": (DGPLVMClassifier(), MAP, "frame", "text"),
     "dgplvm, unlabelled": (DGPLVMClassifier(), MAP, "dense", "partly"),
     "dgplvm, inducing": (DGPLVMClassifier(), MAP, "many", "class"),
-    "dgplvm, sequences": (DGPLVMClassifier(), MAP, "dense", "sequence"),
     "dgplvm, paper": (PaperDGPLVMClassifier(), SHORT, "dense", "class"),
     "dgplvm, paper, Laplace": (PaperDGPLVMClassifier(), PAPER_LAPLACE, "dense", "class"),
 }
@@ -118,7 +117,7 @@ def features(kind):
 
 
 def targets(kind, n_samples):
-    """Targets of a fit to `features`, and the keywords that it needs."""
+    """Targets of a fit to `features`."""
     X, y = load_iris(return_X_y=True)
     y = y[:: len(y) // n_samples]
     rng = np.random.default_rng(1)
@@ -135,15 +134,13 @@ def targets(kind, n_samples):
             y = X[::5, 3] + rng.standard_normal(n_samples)
         case "reals":
             y = X[::5, 2:] + rng.standard_normal((n_samples, 2))
-        case "sequence":
-            return y, {"sequence": np.arange(n_samples) // 10}
-    return y, {}
+    return y
 
 
 def fitted(estimator, arguments, rows, target):
     """A model, and the samples of its fit."""
     X = features(rows)
-    y, keywords = targets(target, X.shape[0])
+    y = targets(target, X.shape[0])
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         warnings.simplefilter("ignore")  # short fits do not converge
         if rows == "many":  # for a classifier of all of them
@@ -151,7 +148,7 @@ def fitted(estimator, arguments, rows, target):
         if rows == "many sparse":
             patch.setattr(sparse_metric, "MAX_DENSE", 5)
             patch.setattr(subspace, "MAX_AXES", 5)
-        return clone(estimator).set_params(**arguments).fit(X, y, **keywords), X
+        return clone(estimator).set_params(**arguments).fit(X, y), X
 
 
 METHODS = ("predict", "predict_proba", "predict_log_proba", "decision_function", "transform")
@@ -236,7 +233,7 @@ def test_a_model_that_was_loaded_can_be_saved_and_fitted_again(tmp_path):
     second = reloaded(reloaded(model.set_output(transform="pandas"), tmp_path), tmp_path)
     assert second.transform(X).equals(model.transform(X))
     assert list(second.get_feature_names_out()) == list(model.get_feature_names_out())
-    y, _ = targets("text", len(X))
+    y = targets("text", len(X))
     for one in (model, second):
         one.set_params(optimization__max_iter=500)
     assert_same(second.fit(X, y).predict_proba(X), model.fit(X, y).predict_proba(X))
@@ -244,7 +241,7 @@ def test_a_model_that_was_loaded_can_be_saved_and_fitted_again(tmp_path):
 
 @pytest.mark.parametrize("kind", [np.random.default_rng, np.random.RandomState])
 def test_the_random_state_continues(kind, small, tmp_path):
-    X, y = small[1], targets("real", 30)[0]
+    X, y = small[1], targets("real", 30)
     model = BM2PCARegressor(2, random_state=kind(5)).fit(X, y)
     back = reloaded(model, tmp_path)
     assert type(back.random_state) is type(model.random_state)
