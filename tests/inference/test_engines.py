@@ -10,7 +10,7 @@ from pytensor.compile.mode import get_mode
 from scipy.stats import norm
 
 from bsdr_models.bsdr.priors import Priors
-from bsdr_models.bsdr.trees import SPEC
+from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.inference import engines
 from bsdr_models.inference.engines import fit_advi, sample_nuts
 from bsdr_models.papers.bsdr import build_model as build_paper_model

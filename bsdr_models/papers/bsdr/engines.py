@@ -7,7 +7,7 @@ import numpy as np
 import xarray as xr
 
 from bsdr_models.bsdr.priors import Priors
-from bsdr_models.bsdr.trees import SPEC
+from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.inference import datatree
 from bsdr_models.inference.result import Result
 from bsdr_models.inference.sampling import Schedule, run_sampler

@@ -8,7 +8,8 @@ import xarray as xr
 
 from bsdr_models.alignment import permute, signed_permutations
 from bsdr_models.bsdr.priors import Priors
-from bsdr_models.bsdr.trees import PROJECTION_PRECISION_DIMS, SPEC, Context, Groups
+from bsdr_models.bsdr.spec import PROJECTION_PRECISION_DIMS, SPEC
+from bsdr_models.bsdr.trees import Context, Groups
 from bsdr_models.inference import datatree, dims
 from bsdr_models.inference.datatree import InferenceMethod
 from bsdr_models.inference.result import Result
