@@ -15,7 +15,8 @@ from bsdr_models.bsdr.feature_map import FeatureMap, MapLearner, make_learner
 from bsdr_models.bsdr.kernels import KERNELS, Kernel
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import Problem
-from bsdr_models.bsdr.trees import SPEC, Context
+from bsdr_models.bsdr.spec import SPEC
+from bsdr_models.bsdr.trees import Context
 from bsdr_models.data.targets import Targets
 from bsdr_models.data.training import Training
 from bsdr_models.data.validation import (

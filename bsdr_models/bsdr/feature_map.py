@@ -123,7 +123,7 @@ class MapLearner:
 
     def _map(self, samples: BoolArray, X: FloatArray, metric: Metric) -> "Metric | KernelMap":
         """The metric of some samples (N,) of X (N, D), or the kernel in it."""
-        if (self.kernel if isinstance(self.kernel, str) else self.kernel.name) == "linear":
+        if self.kernel == "linear" or getattr(self.kernel, "name", "") == "linear":
             return metric
         from bsdr_models.bsdr.kernels import KernelMap, as_kernel
 

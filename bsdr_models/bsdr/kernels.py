@@ -1,8 +1,8 @@
 r"""Kernels of BSDR: latent functions with a Gaussian process prior in the place of linear maps.
 
-A projection :math:`q_r \sim N(0, \tau^2 \Lambda / D)` makes the latent coordinate
+A projection :math:`q_r \sim N(0, \tau^2 \Lambda)` makes the latent coordinate
 :math:`z_r(x) = q_r^\top x` a Gaussian process with the linear kernel
-:math:`\tau^2 x^\top \Lambda x' / D`. Any other kernel takes its place by other whitened features
+:math:`\tau^2 x^\top \Lambda x'`. Any other kernel takes its place by other whitened features
 (:class:`KernelMap`).
 """
 

@@ -4,13 +4,13 @@ For samples :math:`x_n` (D,) that are centred and scaled, and K classes,
 
 .. math::
     \tau \sim N^+(0, s_\tau^2), \qquad
-    p_j \sim N(0, \tau^2 \Lambda / D), \qquad
+    p_j \sim N(0, \tau^2 \Lambda), \qquad
     b \sim N(0, s_b^2), \qquad
     \eta_n = C^\top (P^\top x_n + b),
 
 where the rows of C are J = K - 1 orthonormal contrasts of the classes (the identity for multi-label
 and real targets, J = K), P (D, J) is the projection, with one column for each contrast, and
-:math:`\Lambda` depends on the covariance of the features only
+:math:`\Lambda` is learned within classes before the sampling
 (:class:`~bsdr_models.learned_metric.metric.Metric`). The response is
 
 * ``multiclass``: the probit of the paper, :math:`y_n = \arg\max_k t_{nk}`,

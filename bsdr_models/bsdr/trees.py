@@ -1,8 +1,7 @@
-"""Fits of BSDR as ``xarray.DataTree``: variables and dims of the model, data, and draws."""
+"""Fits of BSDR at full rank as ``xarray.DataTree``, and what all fits of BSDR have in common."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -12,67 +11,14 @@ from numpy.typing import ArrayLike
 from bsdr_models.bsdr.feature_map import FeatureMap
 from bsdr_models.bsdr.posterior import Parameters
 from bsdr_models.bsdr.problem import pointwise_log_likelihood
-from bsdr_models.inference import datatree
-from bsdr_models.inference.dims import BASIS, COMPONENT, CONTRAST, FEATURE, LABEL, OBS, VIEW
-from bsdr_models.inference.spec import ModelSpec
-from bsdr_models.numerics.arrays import FloatArray, IntArray, ProjectionPrior
+from bsdr_models.bsdr.spec import SPEC
+from bsdr_models.inference import datatree, dims
+from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.outliers import Reference
 from bsdr_models.numerics.relevance import feature_relevance
 
 if TYPE_CHECKING:
     from bsdr_models.bsdr.engines import Fit
-
-PROJECTION_PRECISION_DIMS: Mapping[ProjectionPrior, tuple[str, ...]] = MappingProxyType(
-    {
-        "entrywise": (FEATURE, COMPONENT),
-        "columnwise": (COMPONENT,),
-        "rowwise": (FEATURE,),
-    }
-)
-"""Dims of ``projection_precision`` by prior; the specification has those of the paper's."""
-
-SPEC = ModelSpec(
-    name="bsdr",
-    citation_bibtex="""@article{gonen2013bsdr,
-  author  = {G{\\"o}nen, Mehmet},
-  title   = {Bayesian Supervised Dimensionality Reduction},
-  journal = {IEEE Transactions on Cybernetics},
-  volume  = {43},
-  number  = {6},
-  pages   = {2179--2189},
-  year    = {2013},
-}""",
-    variables=MappingProxyType(
-        {
-            "X": (OBS, FEATURE),
-            "y": (OBS, LABEL),
-            "projection_precision": PROJECTION_PRECISION_DIMS["entrywise"],
-            "projection": (FEATURE, COMPONENT),
-            "latent": (OBS, COMPONENT),
-            "latent_offset": (OBS, COMPONENT),
-            "weight_precision": (COMPONENT, LABEL),
-            "weights": (COMPONENT, LABEL),
-            "bias_precision": (LABEL,),
-            "bias": (LABEL,),
-            "utilities": (OBS, LABEL),
-            "scale": (),
-            "projection_offset": (FEATURE, CONTRAST),
-            "basis_offset": (BASIS, CONTRAST),
-            "bias_contrasts": (CONTRAST,),
-            "view_scale": (VIEW,),
-            "basis_weights": (BASIS, COMPONENT),
-            "view_share": (VIEW,),
-            "noise_scale": (LABEL,),
-            "noise_precision": (LABEL,),
-            "coef": (FEATURE, LABEL),
-            "bias_centered": (LABEL,),
-        }
-    ),
-    identified=("coef", "bias_centered"),
-    alignment=MappingProxyType(
-        {"loadings": "projection", "weights": "weights", "method": "signed_permutation"}
-    ),
-)
 
 # Arrays by group and name.
 type Groups = dict[str, dict[str, ArrayLike]]
@@ -200,7 +146,7 @@ def hierarchical_tree(
         inference_method=fit.engine,
         n_components=r,
         dims={"parameters": ()},
-        coords={VIEW: feature_map.names} if feature_map.n_views > 1 else None,
+        coords={dims.VIEW: feature_map.names} if feature_map.n_views > 1 else None,
         attrs={"alignment": "affine", "nonlinear": int(not feature_map.is_linear), **attrs},
     )
 

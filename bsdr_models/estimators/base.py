@@ -541,6 +541,9 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         score of ``classes_[1]`` less that of ``classes_[0]``. Of a regressor (n_outputs,
         n_features), or (n_features,) if y was a vector. Zero for constant features.
 
+        Class probabilities are averages over the posterior of the scores, and calibrated. Those of
+        the mean scores, ``X @ coef_.T + intercept_``, are near them but not the same.
+
         Raises
         ------
         AttributeError

@@ -41,7 +41,7 @@ class ModelSpec:
 
 # Modules with the specifications of the models.
 MODULES = {
-    "bsdr": "bsdr.trees",
+    "bsdr": "bsdr.spec",
     "bm2pca": "bm2pca.spec",
     "dgplvm": "dgplvm.trees",
     "stack": "compare.stacking",

@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models.bm2pca import priors as bm2pca_priors
 from bsdr_models.bm2pca.spec import SPEC as BM2PCA
-from bsdr_models.bsdr.trees import SPEC as BSDR
+from bsdr_models.bsdr.spec import SPEC as BSDR
 from bsdr_models.data.targets import Targets
 from bsdr_models.data.validation import fit_scaler, units_of_samples
 from bsdr_models.dgplvm.posterior import FitResult

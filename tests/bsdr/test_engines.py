@@ -5,6 +5,8 @@ import warnings
 
 import arviz as az
 import numpy as np
+import pymc as pm
+import pytensor
 import pytest
 from arviz_stats.base import array_stats
 from scipy.optimize import minimize_scalar
@@ -402,6 +404,19 @@ def test_coefficients_are_posterior_means_in_the_units_of_the_features(fitted, t
     mean = model.idata_["posterior"].mean(["chain", "draw"])
     size = model.y_scale_[:, None] if target == "regression" else 1.0
     np.testing.assert_allclose(model.coef_, size * mean["coef"].values.T / model.scale_, rtol=1e-5)
+
+
+def test_coefficients_are_means_of_those_of_the_pymc_model(fitted):
+    model, _, _ = fitted("multiclass")
+    with pytensor.config.change_flags(mode="FAST_COMPILE"):
+        free = model.idata_["posterior"].to_dataset()
+        found = pm.compute_deterministics(
+            free, model=model.model_, var_names=["coef", "bias"], progressbar=False
+        )
+    mean = found.mean(["chain", "draw"])
+    np.testing.assert_allclose(model.coef_ * model.scale_, mean["coef"].T, rtol=1e-5)
+    centred = model.intercept_ + model.coef_ @ model.mean_
+    np.testing.assert_allclose(centred, mean["bias"], atol=1e-6)
 
 
 @every_width

@@ -195,9 +195,7 @@ def test_pymc_model_has_the_density_that_is_sampled(target, wide):
     equal = np.full(len(NAMES), 1.0 / len(NAMES))
     metric = Metric.learn(X, ClassBasis.of(classes), equal, 1.0 + np.arange(d), centred=True)
     given = y if target != "multilabel" else y.astype(int)
-    feature_map = FeatureMap(
-        names=("",), columns=(np.arange(d),), maps=(metric,), training=np.empty((0, 0))
-    )
+    feature_map = FeatureMap(maps=(metric,))
     model = declare_hierarchical(X, given, PRIORS, target, feature_map, range(d))
     logp = model.compile_logp(mode="FAST_COMPILE")
     problem = Problem(X=metric.whiten(X), y=y, n_labels=k, target=target, priors=PRIORS)

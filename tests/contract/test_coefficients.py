@@ -11,7 +11,7 @@ from bsdr_models.bsdr import Kernel
 pytestmark = pytest.mark.usefixtures("short_runs", "explained")
 NONLINEAR = ("dgplvm", "dgplvm_limit", "dgplvm_paper")
 # Coordinates are of aligned or scaled draws: the mean of a product is not the product of means.
-BY_DRAWS = ("bsdr", "bsdr_gibbs", "bm2pca_gibbs")
+BY_DRAWS = ("bsdr", "bsdr_laplace", "bsdr_gibbs", "bm2pca_gibbs")
 
 
 def in_other_units(X):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from bsdr_models.bsdr.trees import PROJECTION_PRECISION_DIMS, SPEC
+from bsdr_models.bsdr.spec import PROJECTION_PRECISION_DIMS, SPEC
 from bsdr_models.inference.datatree import Context
 from bsdr_models.inference.spec import find_spec
 

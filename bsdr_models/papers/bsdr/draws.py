@@ -28,7 +28,7 @@ from sklearn.utils import gen_batches
 
 from bsdr_models.bsdr.posterior import class_log_probabilities
 from bsdr_models.bsdr.problem import label_log_likelihood
-from bsdr_models.bsdr.trees import SPEC
+from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.inference.dims import CHAIN, DRAW
 from bsdr_models.numerics.arrays import FloatArray, Target
 from bsdr_models.numerics.folds import evenly_spaced

@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 
 from bsdr_models.alignment import permute, signed_permutations
-from bsdr_models.bsdr.trees import PROJECTION_PRECISION_DIMS, SPEC
+from bsdr_models.bsdr.spec import PROJECTION_PRECISION_DIMS, SPEC
 from bsdr_models.data.validation import warn_unless_mixed
 from bsdr_models.inference import datatree, dims
 from bsdr_models.inference.coordinate_ascent import Extrapolation, run_coordinate_ascent

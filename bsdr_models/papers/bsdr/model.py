@@ -31,7 +31,7 @@ from bsdr_models.bsdr.model import (
     multinomial_probit,
     read_response,
 )
-from bsdr_models.bsdr.trees import PROJECTION_PRECISION_DIMS
+from bsdr_models.bsdr.spec import PROJECTION_PRECISION_DIMS
 from bsdr_models.data.validation import check_features
 from bsdr_models.inference import dims
 from bsdr_models.inference.declaring import OwnPriors, normal_from, read_priors

@@ -1,0 +1,60 @@
+"""ModelSpec of BSDR: variables and dims of Gönen (2013)."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from bsdr_models.inference.dims import BASIS, COMPONENT, CONTRAST, FEATURE, LABEL, OBS, VIEW
+from bsdr_models.inference.spec import ModelSpec
+from bsdr_models.numerics.arrays import ProjectionPrior
+
+PROJECTION_PRECISION_DIMS: Mapping[ProjectionPrior, tuple[str, ...]] = MappingProxyType(
+    {
+        "entrywise": (FEATURE, COMPONENT),
+        "columnwise": (COMPONENT,),
+        "rowwise": (FEATURE,),
+    }
+)
+"""Dims of ``projection_precision`` by prior; the specification has those of the paper's."""
+
+SPEC = ModelSpec(
+    name="bsdr",
+    citation_bibtex="""@article{gonen2013bsdr,
+  author  = {G{\\"o}nen, Mehmet},
+  title   = {Bayesian Supervised Dimensionality Reduction},
+  journal = {IEEE Transactions on Cybernetics},
+  volume  = {43},
+  number  = {6},
+  pages   = {2179--2189},
+  year    = {2013},
+}""",
+    variables=MappingProxyType(
+        {
+            "X": (OBS, FEATURE),
+            "y": (OBS, LABEL),
+            "projection_precision": PROJECTION_PRECISION_DIMS["entrywise"],
+            "projection": (FEATURE, COMPONENT),
+            "latent": (OBS, COMPONENT),
+            "latent_offset": (OBS, COMPONENT),
+            "weight_precision": (COMPONENT, LABEL),
+            "weights": (COMPONENT, LABEL),
+            "bias_precision": (LABEL,),
+            "bias": (LABEL,),
+            "utilities": (OBS, LABEL),
+            "scale": (),
+            "projection_offset": (FEATURE, CONTRAST),
+            "basis_offset": (BASIS, CONTRAST),
+            "bias_contrasts": (CONTRAST,),
+            "view_scale": (VIEW,),
+            "basis_weights": (BASIS, COMPONENT),
+            "view_share": (VIEW,),
+            "noise_scale": (LABEL,),
+            "noise_precision": (LABEL,),
+            "coef": (FEATURE, LABEL),
+            "bias_centered": (LABEL,),
+        }
+    ),
+    identified=("coef", "bias_centered"),
+    alignment=MappingProxyType(
+        {"loadings": "projection", "weights": "weights", "method": "signed_permutation"}
+    ),
+)
