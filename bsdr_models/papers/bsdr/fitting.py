@@ -86,13 +86,13 @@ def fit(
 
     Examples
     --------
-    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.datasets import load_wine
     >>> from sklearn.preprocessing import scale
     >>> from bsdr_models.papers import bsdr
-    >>> X, y = load_iris(return_X_y=True)
+    >>> X, y = load_wine(return_X_y=True)
     >>> tree = bsdr.fit(scale(X), y, random_state=0)
     >>> bsdr.predict(tree, scale(X)).shape
-    (150, 3)
+    (178, 3)
     """
     context, targets = read_training(
         X,
