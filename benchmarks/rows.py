@@ -113,8 +113,7 @@ def place(table: Table, task: Task, method: str) -> float | None:
         return float(task.n_components)
     if table.curve == "samples":
         return float(task.sizes[0])
-    argument = {"C": "loss__C", "weight": "weight"}[table.curve]
-    at = (METHODS[method].configuration or {}).get(argument)
+    at = (METHODS[method].configuration or {}).get(table.curve)  # the argument of that name
     return None if at is None else float(at)
 
 

@@ -17,7 +17,7 @@ from bsdr_models.dgplvm.posterior import FitResult
 from bsdr_models.dgplvm.priors import CriterionName, Optimization
 from bsdr_models.dgplvm.trees import SPEC as DGPLVM
 from bsdr_models.estimators.classifier import ProbabilisticClassifier
-from bsdr_models.inference.dims import CHAIN, DRAW, FEATURE
+from bsdr_models.inference.dims import DRAW, FEATURE
 from bsdr_models.inference.result import Result
 from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.rng import RandomState
@@ -84,12 +84,10 @@ class PaperClassifier(ProbabilisticClassifier):
         return self._tree
 
     def _mean_effects(self) -> tuple[FloatArray, FloatArray] | None:
-        posterior = self.idata_["posterior"].to_dataset()
-        if "coef" not in posterior:
+        if not hasattr(self._posterior, "effects"):
             return None
-        mean = posterior.isel({FEATURE: self._context.varies}).mean((CHAIN, DRAW))
-        intercept = mean["intercept"] if "intercept" in mean else mean["bias"]
-        return mean["coef"].to_numpy(), self._context.contrast(intercept.to_numpy())
+        coef, intercept = self._posterior.effects()
+        return self._context.contrast(coef), self._context.contrast(intercept)
 
 
 class PaperBSDRClassifier(PaperClassifier):

@@ -76,7 +76,7 @@ def test_a_prior_may_have_variables_of_its_own():
 
 
 def test_some_numbers_by_name_are_those_of_the_dataclass():
-    numbers = bsdr.Priors(weight_rate=0.5, latent_scale=2.0)
+    numbers = papers.bsdr.Priors(weight_rate=0.5, latent_scale=2.0)
     densities = []
     for priors in (numbers, {"weight_rate": 0.5, "latent_scale": 2.0}, None):
         model = papers.bsdr.build_model(X, Y, n_components=1, priors=priors)

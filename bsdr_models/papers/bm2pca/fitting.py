@@ -228,6 +228,10 @@ class BM2PCADraws:
         """Mean latent coordinates, (M, R)."""
         return self.embed(X).mean
 
+    def effects(self) -> tuple[FloatArray, FloatArray]:
+        """Effects of features on mean class scores, (P, K), and intercepts, (K,)."""
+        return self.coef, self.intercept
+
     def log_probabilities(self, X: FloatArray) -> FloatArray:
         """Log probabilities of classes, or that each label is one, of samples (M, P): (M, K)."""
         return _link(X @ self.coef + self.intercept, self.exclusive)

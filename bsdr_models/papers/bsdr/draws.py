@@ -7,8 +7,10 @@ coordinates of a new sample by Eq. (1), and
     p(y = c \mid x) = \frac{1}{S} \sum_s
         E_u \prod_{j \ne c} \Phi(u + \eta_c^{(s)} - \eta_j^{(s)})
 
-is a mean over S draws. By mean field the draws are those of q. (What Section II-B3 prints as scales
-of the utilities are variances.) Latent coordinates are quasi-random.
+is a mean over S draws. By mean field the draws of weights and biases are those of q, under which
+latent coordinates are independent normals given the features: of thousands of features a few
+hundred draws would not show the mean. (What Section II-B3 prints as scales of the utilities are
+variances.) Latent coordinates are quasi-random.
 
 References
 ----------
@@ -30,11 +32,16 @@ from bsdr_models.bsdr.posterior import class_log_probabilities
 from bsdr_models.bsdr.problem import label_log_likelihood
 from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.inference.dims import CHAIN, DRAW
-from bsdr_models.numerics.arrays import FloatArray, Target
+from bsdr_models.inference.trees import read_draws
+from bsdr_models.numerics.arrays import FloatArray, ProjectionPrior, Target
+from bsdr_models.numerics.design import DenseDesign
 from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.numerics.normal_tail import positive_mean
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.papers import orthant
+
+# Centres and deviations of latent coordinates of samples.
+type Project = Callable[[FloatArray], tuple[FloatArray, FloatArray | float]]
 
 # Most draws of a sampler that predictions average over, and draws of latent coordinates at least.
 N_DRAWS = 2048
@@ -63,6 +70,40 @@ def standard_normals(n_draws: int, n_dims: int) -> FloatArray:
     return normal
 
 
+def with_shared_axis(precision: FloatArray, projection_prior: ProjectionPrior) -> FloatArray:
+    """Phi, (P, R), (R,) or (P,), with length 1 along an axis whose entries share them."""
+    axis = {"entrywise": (), "columnwise": (0,), "rowwise": (1,)}[projection_prior]
+    return np.expand_dims(precision, axis)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectionFactor:
+    """q(Q) of a mean-field fit: mean (P, R), E[Phi] and the training samples (N, P)."""
+
+    mean: FloatArray
+    precision: FloatArray  # (P, R), (1, R) or (P, 1)
+    X: FloatArray
+
+    @classmethod
+    def of(cls, tree: xr.DataTree) -> "ProjectionFactor | None":
+        """That of a tree; None unless it is of mean field, with its samples."""
+        if tree.attrs.get("inference_method") != "mean_field" or "constant_data" not in tree:
+            return None
+        precision = tree["fit/projection_precision_mean"].to_numpy()
+        return cls(
+            mean=tree["fit/projection_mean"].to_numpy(),
+            precision=with_shared_axis(precision, tree.attrs["projection_prior"]),
+            X=tree["constant_data/X"].to_numpy(),
+        )
+
+    def project(self, X: FloatArray, latent_scale: float) -> tuple[FloatArray, FloatArray]:
+        """Means and standard deviations of latent coordinates of samples (M, P), (M, R) each."""
+        v = latent_scale**2
+        variance = DenseDesign(self.X).row_variance(X, self.precision, v) + v
+        mean = X @ self.mean
+        return mean, np.sqrt(np.broadcast_to(variance, mean.shape))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BSDRDraws:
     """S draws, with stacked chains."""
@@ -72,10 +113,15 @@ class BSDRDraws:
     bias: FloatArray  # b, (S, K)
     latent_scale: float  # sigma_z
     target: Target
+    factor: ProjectionFactor | None = None  # of mean field, in place of draws of Q
 
     @classmethod
-    def of(cls, posterior: xr.Dataset, *, target: Target, latent_scale: float) -> Self:
-        """At most `N_DRAWS` evenly spaced draws of a group of a tree."""
+    def of(cls, tree: xr.DataTree, latent_scale: float | None = None) -> Self:
+        """At most `N_DRAWS` evenly spaced draws of a tree, by default of its latent scale or 1."""
+        posterior = read_draws(tree, "posterior", "projection", "weights", "bias")
+        target: Target = tree.attrs.get("target", "multiclass")
+        if latent_scale is None:
+            latent_scale = float(tree.attrs.get("latent_scale", 1.0))
         draws = {}
         for name in ("projection", "weights", "bias"):
             draws[name] = posterior[name].transpose(CHAIN, DRAW, *SPEC.variables[name]).to_numpy()
@@ -87,18 +133,22 @@ class BSDRDraws:
             bias=every.bias[some],
             latent_scale=latent_scale,
             target=target,
+            factor=ProjectionFactor.of(tree),
         )
 
     @classmethod
     def stack(cls, draws: Mapping[str, FloatArray], *, target: Target, latent_scale: float) -> Self:
         """From draws (chain, draw, ...) by name."""
         names = ("projection", "weights", "bias")
-        stacked = {name: draws[name].reshape(-1, *draws[name].shape[2:]) for name in names}
-        return cls(**stacked, target=target, latent_scale=latent_scale)
+        Q, W, b = (draws[name].reshape(-1, *draws[name].shape[2:]) for name in names)
+        return cls(projection=Q, weights=W, bias=b, target=target, latent_scale=latent_scale)
 
     def embed(self, X: FloatArray) -> LatentCoordinates:
         """Means and covariances of latent coordinates of samples (M, P)."""
         r = self.weights.shape[1]
+        if self.factor is not None:
+            mean, sd = self.factor.project(X, self.latent_scale)
+            return LatentCoordinates(mean=mean, cov=sd[:, :, None] ** 2 * np.eye(r))
         mean = X @ self.projection.mean(axis=0)
         cov = np.empty((len(X), r, r))
         for part in gen_batches(len(X), max(1, _BLOCK // self.weights[:, :, 0].size)):
@@ -106,10 +156,18 @@ class BSDRDraws:
             cov[part] = np.einsum("smr,smq->mrq", gap, gap, optimize=True) / len(gap)
         return LatentCoordinates(mean=mean, cov=cov + self.latent_scale**2 * np.eye(r))
 
+    def effects(self) -> tuple[FloatArray, FloatArray]:
+        """Posterior means of the effects of features, (P, K), and of the biases, (K,)."""
+        if self.factor is not None:
+            coef = self.factor.mean @ self.weights.mean(axis=0)
+        else:
+            coef = np.mean(self.projection @ self.weights, axis=0)
+        return coef, self.bias.mean(axis=0)
+
     def outputs(self, X: FloatArray) -> FloatArray:
         """Means of real outputs of samples (M, P), (M, K)."""
-        coef = np.mean(self.projection @ self.weights, axis=0)
-        return X @ coef + self.bias.mean(axis=0)
+        coef, bias = self.effects()
+        return X @ coef + bias
 
     def probabilities(self, X: FloatArray) -> FloatArray:
         """Probabilities of the classes, or of each label being 1, (M, K)."""
@@ -117,26 +175,31 @@ class BSDRDraws:
 
     def log_probabilities(self, X: FloatArray) -> FloatArray:
         """Their logarithms, of samples (M, P)."""
-        return self._average(X, lambda rows: rows @ self.projection)
+        return self._average(X, self._project)
 
     def log_probabilities_at(self, latent: FloatArray) -> FloatArray:
         """The same for samples whose projection is known to be ``latent`` (G, R): (G, K)."""
-        return self._average(latent, lambda rows: rows[None])
+        return self._average(latent, lambda rows: (rows[None], self.latent_scale))
 
-    def _average(self, rows: FloatArray, project: Callable[[FloatArray], FloatArray]) -> FloatArray:
+    def _project(self, X: FloatArray) -> tuple[FloatArray, FloatArray | float]:
+        """Centres by draw, (S, M, R) or (1, M, R), of latent coordinates, and deviations."""
+        if self.factor is None:
+            return X @ self.projection, self.latent_scale
+        mean, sd = self.factor.project(X, self.latent_scale)
+        return mean[None], sd
+
+    def _average(self, rows: FloatArray, project: Project) -> FloatArray:
         """Log of mean probabilities, with as many latent coordinates of every draw as needed."""
         repeats = -(-N_DRAWS // len(self.bias))
-        noise = self.latent_scale * standard_normals(
-            repeats * len(self.bias), self.weights.shape[1]
-        )
+        noise = standard_normals(repeats * len(self.bias), self.weights.shape[1])
         weights = np.repeat(self.weights, repeats, axis=0)
         bias = np.repeat(self.bias, repeats, axis=0)
         out = np.empty((len(rows), bias.shape[1]))
         for part in gen_batches(len(rows), max(1, _BLOCK // max(bias.size, noise.size))):
-            centre = project(rows[part])
+            centre, sd = project(rows[part])
             if len(centre) > 1:
                 centre = np.repeat(centre, repeats, axis=0)
-            eta = (centre + noise[:, None]) @ weights + bias[:, None]
+            eta = (centre + sd * noise[:, None]) @ weights + bias[:, None]
             out[part] = class_log_probabilities(eta, self.target, LAPSE)
         return out
 

@@ -16,14 +16,13 @@ from bsdr_models.inference.coordinate_ascent import Extrapolation, run_coordinat
 from bsdr_models.inference.datatree import Context
 from bsdr_models.inference.result import Result
 from bsdr_models.inference.sampling import Sampled, Schedule, run_sampler
-from bsdr_models.inference.trees import read_draws
 from bsdr_models.numerics.arrays import FloatArray, ProjectionPrior, SamplesLike, TargetLike
 from bsdr_models.numerics.design import DenseDesign
 from bsdr_models.numerics.factors import Gamma
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.rng import RandomState, as_generator
 from bsdr_models.papers.bsdr import gibbs, mean_field
-from bsdr_models.papers.bsdr.draws import BSDRDraws
+from bsdr_models.papers.bsdr.draws import BSDRDraws, ProjectionFactor, with_shared_axis
 from bsdr_models.papers.bsdr.mean_field import Data, State, make_data, without_shared_axis
 from bsdr_models.papers.bsdr.priors import Optimization, Priors
 from bsdr_models.papers.training import Inference, describe, read_new, read_training, warn_of
@@ -87,13 +86,13 @@ def fit(
 
     Examples
     --------
-    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.datasets import load_wine
     >>> from sklearn.preprocessing import scale
     >>> from bsdr_models.papers import bsdr
-    >>> X, y = load_iris(return_X_y=True)
+    >>> X, y = load_wine(return_X_y=True)
     >>> tree = bsdr.fit(scale(X), y, random_state=0)
     >>> bsdr.predict(tree, scale(X)).shape
-    (150, 3)
+    (178, 3)
     """
     context, targets = read_training(
         X,
@@ -146,11 +145,7 @@ def predict(tree: xr.DataTree, X: SamplesLike, *, latent_scale: float | None = N
     --------
     See `fit`.
     """
-    draws = BSDRDraws.of(
-        read_draws(tree, "posterior", "projection", "weights", "bias"),
-        target=tree.attrs.get("target", "multiclass"),
-        latent_scale=tree.attrs.get("latent_scale", 1.0) if latent_scale is None else latent_scale,
-    )
+    draws = BSDRDraws.of(tree, latent_scale)
     array = read_new(tree, X)
     return draws.outputs(array) if draws.target == "regression" else draws.probabilities(array)
 
@@ -184,12 +179,10 @@ def fit_tree(
     if inference != "mean_field":
         bias = "bias_centered" if context.target == "multiclass" else "bias"
         result = replace(result, converged=warn_unless_mixed(tree, ["coef", bias]))
-    posterior = BSDRDraws.of(
-        tree["posterior"].to_dataset().isel({dims.FEATURE: context.varies}),
-        target=context.target,
-        latent_scale=float(priors.latent_scale),
+    of_varying = tree.map_over_datasets(
+        lambda group: group.isel({dims.FEATURE: context.varies}, missing_dims="ignore")
     )
-    return result.with_posterior(posterior), tree
+    return result.with_posterior(BSDRDraws.of(of_varying)), tree
 
 
 def run_mean_field(
@@ -227,7 +220,7 @@ def _maximise(
     )
     run = Sampled(
         draws=draw(result.posterior, data, X, priors, rng),
-        fit=summarise(result, data),
+        fit=summarise(result, data, priors.projection_prior),
         interrupted=result.interrupted,
         attrs={"converged": int(result.converged)},
     )
@@ -325,8 +318,10 @@ def draw_deviations(
     return np.stack(noise, axis=2).swapaxes(0, 1)
 
 
-def summarise(result: Result[State], data: Data) -> dict[str, FloatArray]:
-    """Bounds of a mean-field fit by name, and mean and spread of the projection under q."""
+def summarise(
+    result: Result[State], data: Data, projection_prior: ProjectionPrior
+) -> dict[str, FloatArray]:
+    """Bounds of a mean-field fit by name, and moments of the projection under q."""
     state = result.posterior
     phi = state.projection_precision.mean
     variance = data.design.loading_variance(state.projection.variance, phi)
@@ -335,6 +330,7 @@ def summarise(result: Result[State], data: Data) -> dict[str, FloatArray]:
         "elbo_terms": np.column_stack(list(result.terms.values())),
         "restarts": np.array(result.restarts),
         "projection_mean": data.design.loadings(state.projection.mean),
+        "projection_precision_mean": without_shared_axis(phi[None], projection_prior)[0],
         # A variance of zero may be a negative rounding error.
         "projection_sd": np.sqrt(np.maximum(variance, 0.0)),
     }
@@ -378,8 +374,13 @@ def make_tree(
     scale = float(priors.latent_scale)
     draws = dict(run.draws)
     posterior = BSDRDraws.stack(draws, target=context.target, latent_scale=scale)
-    latent = posterior.embed(context.X)
     loadings = run.fit.get("projection_mean", posterior.projection.mean(axis=0))
+    if inference == "mean_field":
+        mean = run.fit["projection_precision_mean"]
+        precision = with_shared_axis(mean, priors.projection_prior)
+        factor = ProjectionFactor(mean=loadings, precision=precision, X=context.X)
+        posterior = replace(posterior, factor=factor)
+    latent = posterior.embed(context.X)
     described, of_reference = describe(
         context, latent.mean, loadings, draws["weights"].mean(axis=(0, 1))
     )
@@ -388,10 +389,10 @@ def make_tree(
         "projection_sd": draws["projection"].std(axis=(0, 1)),
         "latent_mean": latent.mean,
         "latent_cov": latent.cov,
-        **run.fit,
     }
     if "projection_precision" in draws:
         group["projection_precision_mean"] = draws["projection_precision"].mean(axis=(0, 1))
+    group |= run.fit
     draws["coef"] = context.contrast(draws["projection"] @ draws["weights"])
     if "latent" in draws:
         draws["latent_offset"] = (draws["latent"] - context.X @ draws["projection"]) / scale
