@@ -64,7 +64,6 @@ MAP = {"mapping__width": 2.0, "mapping__noise": 0.1, "optimization__max_iter": 4
 MAP |= {"random_state": 0}
 SHORT = {"optimization__max_iter": 15}
 PAPER_LAPLACE = SHORT | {"approximation": "laplace"}
-ONE_VS_REST = {"loss__strategy": "one_vs_rest"}
 
 # Name: estimator, its arguments, samples (see `features`), targets (see `targets`).
 VARIANTS = {
@@ -84,7 +83,6 @@ VARIANTS = {
     "bsdr, paper, gibbs": (PaperBSDRClassifier(), GIBBS, "dense", "class"),
     "bsdr, paper, real": (PaperBSDRRegressor(), MEAN_FIELD, "dense", "real"),
     "bm2pca": (BM2PCAClassifier(2), {"random_state": 0}, "frame", "text"),
-    "bm2pca, one against rest": (BM2PCAClassifier(2), MARGINS | ONE_VS_REST, "wide", "class"),
     "bm2pca, truncated": (BM2PCAClassifier(2), MARGINS, "many sparse", "class"),
     "bm2pca, gaps": (BM2PCAClassifier(2), MARGINS, "gaps", "labels"),
     "bm2pca, unlabeled": (BM2PCAClassifier(2, unlabeled="?"), MARGINS, "sparse", "partly text"),
@@ -95,8 +93,8 @@ VARIANTS = {
         "class",
     ),
     "bm2pca, paper, one against rest": (
-        PaperBM2PCAClassifier(2, unlabeled=-1),
-        PAPER | ONE_VS_REST,
+        PaperBM2PCAClassifier(2, strategy="one_vs_rest", unlabeled=-1),
+        PAPER,
         "dense",
         "partly",
     ),

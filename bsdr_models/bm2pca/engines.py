@@ -45,7 +45,7 @@ OF_FOLD = {"tol": 1e-8, "max_iter": 200}
 class Settings:
     """What the fits to all samples and to folds have in common."""
 
-    n_components: int | None  # of the common subspace; None for one classifier for each outcome
+    n_components: int  # of the subspace, at most
     multiclass: bool  # whether the loss is the hinge of all classes
     exclusive: bool  # whether a sample has one class
 

@@ -7,13 +7,13 @@ import numpy as np
 from scipy.sparse import issparse
 from sklearn.utils.validation import check_is_fitted
 
-from bsdr_models.bm2pca import engines, subspace
+from bsdr_models.bm2pca import engines
 from bsdr_models.bm2pca.classifier import MarginClassifier
 from bsdr_models.bm2pca.engines import Settings
 from bsdr_models.bm2pca.posterior import LAPSE, Posterior
 from bsdr_models.bm2pca.problem import compares_classes, signs_of
 from bsdr_models.bm2pca.settings import HingeLoss
-from bsdr_models.bm2pca.sparse_metric import MAX_DENSE, is_large
+from bsdr_models.bm2pca.sparse_metric import is_large
 from bsdr_models.bm2pca.transduction import fit_responsibilities
 from bsdr_models.data.targets import Targets
 from bsdr_models.data.training import Training
@@ -52,8 +52,7 @@ class BM2PCAClassifier(MarginClassifier):
         to unit variance, or Euclidean in the units as given. Sparse samples with more than 33
         million entries, zeros included, always have ``"identity"``.
     loss : HingeLoss, optional
-        Cost C, whether the classes share a subspace, and how probabilities are calibrated, see
-        :class:`bsdr_models.bm2pca.HingeLoss`.
+        Cost C, and how probabilities are calibrated, see :class:`bsdr_models.bm2pca.HingeLoss`.
     unlabeled : scalar, optional
         Value of y that marks samples without a label, or missing entries of a label matrix. NaN
         stands for all kinds of missing values. By default every value is a class, -1 included, and
@@ -212,11 +211,9 @@ class BM2PCAClassifier(MarginClassifier):
         exclusive = targets.kind == "multiclass"
         n_scores = 1 if exclusive and len(targets.names) == 2 else len(targets.names)
         r = min(int(self.n_components), n_features)
-        shared = self._option("loss").strategy == "shared"
-        common = exclusive and shared
         return Settings(
-            n_components=r if shared else None,
-            multiclass=common and compares_classes(n_samples, n_features, r, n_scores),
+            n_components=r,
+            multiclass=exclusive and compares_classes(n_samples, n_features, r, n_scores),
             exclusive=exclusive,
         )
 
@@ -225,12 +222,6 @@ class BM2PCAClassifier(MarginClassifier):
         n, d = X.shape
         loss: HingeLoss = self._option("loss")
         large = is_large(X)
-        if loss.strategy == "one_vs_rest" and (large or min(n, d) > subspace.MAX_AXES):
-            raise ValueError(
-                f"strategy='one_vs_rest' needs n_samples or n_features of at most "
-                f"{subspace.MAX_AXES}, and for sparse X a product of both of at most {MAX_DENSE}, "
-                f"got {n} samples of {d} features; strategy='shared' has no such limit"
-            )
         settings = self._settings(n, d, targets)
         costs = MULTICLASS_COSTS if settings.multiclass else COSTS
         costs = costs if loss.C is None else (float(loss.C),)
@@ -272,7 +263,6 @@ class BM2PCAClassifier(MarginClassifier):
         result = engines.fit_all(training, settings, cost, calibration, int(self.max_iter))
         self.C_ = cost
         attrs = {
-            "strategy": loss.strategy,
             "C": float(cost),
             "lapse": LAPSE,
             "link": "softmax",
@@ -308,7 +298,7 @@ class BM2PCAClassifier(MarginClassifier):
             {FEATURE: range(X.shape[1]), axis: range(signs.shape[1])},
             metric=posterior.metric,
             settings=posterior.settings,
-            n_components=None if posterior.one_vs_rest else len(posterior.mean_weights),
+            n_components=len(posterior.mean_weights),
         )
         return self._context.name_dims(declared)
 

@@ -1,16 +1,18 @@
 """Input of a fit: samples, and targets as signs, 0 for a missing label."""
 
 from dataclasses import dataclass, replace
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 import numpy as np
 from scipy.sparse import issparse
 
 from bsdr_models.bm2pca.priors import PAPER, Priors
-from bsdr_models.bm2pca.settings import Strategy
 from bsdr_models.inference.dims import LABEL, SCORE
 from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray
 from bsdr_models.numerics.row_space import Rows
+
+# One subspace for all outcomes, or one for each.
+Strategy = Literal["shared", "one_vs_rest"]
 
 
 class Candidate(TypedDict, total=False):
@@ -30,7 +32,7 @@ class Problem:
     # Features of each view; None for one view of all.
     columns: tuple[IntArray | None, ...] = (None,)
     n_components: int  # R, of each problem
-    strategy: Strategy  # One subspace for all outcomes, or one for each
+    strategy: Strategy
     # Whether the columns of Y are classes that exclude each other, one column for two classes;
     # False for several labels, and for real targets.
     exclusive: bool = False

@@ -1,4 +1,4 @@
-r"""Max-margin classifiers of whitened features, in a common subspace or one-vs-rest.
+r"""Max-margin classifiers of whitened features in a common subspace.
 
 Latent coordinates are :math:`q(z_n) = N(Q^\top a_n, \sigma^2 I_k)`, with whitened features a_n
 (`bsdr_models.learned_metric.metric`). With :math:`\tilde z = [1; Q^\top a]`, class scores
@@ -12,8 +12,7 @@ maximum of
 
 the bound of the hinge pseudo-likelihood with point estimates Q and H and all else profiled out, or
 that of the smoothed hinge of all classes (`smooth_hinge`), with
-:math:`s_c = \sigma^2 |\eta_c|^2`. One classifier for each label, *one-vs-rest*, is the case in
-which Q is the identity.
+:math:`s_c = \sigma^2 |\eta_c|^2`.
 
 ``A`` is an (N, R) array, or an operator with ``A @ Q`` and ``A.T @ G``; Y (N, K) holds signs, 0
 without a label.
@@ -66,16 +65,16 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubspaceState:
-    """Q, (B, k), over whitened features, None for the identity, and H = [bias; weights]."""
+    """Q, (B, k), over whitened features, and H = [bias; weights]."""
 
-    projection: FloatArray | None
+    projection: FloatArray
     weights: FloatArray
 
     def latent(self, A: Whitened) -> FloatArray:
         """Mean latent coordinates Q'a, (N, k)."""
-        return np.asarray(A @ self.projection) if self.projection is not None else A
+        return np.asarray(A @ self.projection)
 
-    def scores_at(self, latent: Whitened) -> FloatArray:
+    def scores_at(self, latent: FloatArray) -> FloatArray:
         """f at latent coordinates (G, k): (G, K)."""
         return np.asarray(latent @ self.weights[1:]) + self.weights[0]
 
@@ -86,15 +85,13 @@ class SubspaceState:
     @property
     def packed(self) -> FloatArray:
         """Q and H as a vector."""
-        parts = [self.weights] if self.projection is None else [self.projection, self.weights]
-        return np.concatenate([part.ravel() for part in parts])
+        return np.concatenate([self.projection.ravel(), self.weights.ravel()])
 
     def unpack(self, point: FloatArray) -> "SubspaceState":
         """Another state of the same shapes from its vector."""
-        size = point.size - self.weights.size
-        Q = self.projection
+        size = self.projection.size
         return SubspaceState(
-            projection=None if Q is None else point[:size].reshape(Q.shape),
+            projection=point[:size].reshape(self.projection.shape),
             weights=point[size:].reshape(self.weights.shape),
         )
 
@@ -129,8 +126,6 @@ def objective(
     G *= C
     weight_gradient = np.vstack([G.sum(axis=0), Z.T @ G]) - penalty * H
     weight_gradient[1:] -= C * v * eta * hinge.variance_slope
-    if Q is None:
-        return value, SubspaceState(projection=None, weights=weight_gradient)
     value -= 0.5 * settings.projection_precision * float(np.vdot(Q, Q))
     gradient = np.asarray(A.T @ (G @ eta.T)) - settings.projection_precision * Q
     return value, SubspaceState(projection=gradient, weights=weight_gradient)
@@ -172,23 +167,18 @@ def fit_subspace(
     A: Whitened,
     Y: FloatArray,
     *,
-    n_components: int | None,
+    n_components: int,
     settings: Settings,
     start: SubspaceState | None = None,
     tol: float = TOL,
     max_iter: int = 2000,
 ) -> Result[SubspaceState]:
-    """Maximise J by L-BFGS from ``start``, or else from `initial_state` or from zero.
+    """Maximise J by L-BFGS from ``start``, or else from `initial_state`.
 
-    k is at most ``n_components``; None is for one-vs-rest. ``tol`` is the gain of an iteration,
-    relative to J, at which to stop. The trace is J before the first and after every iteration.
+    k is at most ``n_components``. ``tol`` is the gain of an iteration, relative to J, at which to
+    stop. The trace is J before the first and after every iteration.
     """
-    if start is not None:
-        initial = start
-    elif n_components is None:
-        initial = SubspaceState(projection=None, weights=np.zeros((1 + A.shape[1], Y.shape[1])))
-    else:
-        initial = initial_state(A, Y, n_components, settings)
+    initial = initial_state(A, Y, n_components, settings) if start is None else start
 
     def negative(point: FloatArray) -> tuple[float, FloatArray]:
         value, gradient = objective(initial.unpack(point), A, Y, settings)
@@ -273,12 +263,12 @@ def curvature(state: SubspaceState, A: Whitened, Y: FloatArray, settings: Settin
 def projection_covariance(
     state: SubspaceState, A: Whitened, Y: FloatArray, settings: Settings
 ) -> FloatArray | None:
-    r"""Conditional covariance of each column of Q, (R, B, B); None without Q, or too many axes.
+    r"""Conditional covariance of each column of Q, (R, B, B); None with too many axes.
 
     It is that of the conjugate factor at the maximum,
     :math:`(\rho I + C^2 \sum_{nc} w_{nc} h_{jc}^2 a_n a_n^\top)^{-1}`.
     """
-    if state.projection is None or A.shape[1] > MAX_AXES or not isinstance(A, np.ndarray):
+    if A.shape[1] > MAX_AXES or not isinstance(A, np.ndarray):
         return None
     precisions = curvature(state, A, Y, settings)  # (N, K)
     weights = precisions @ (state.weights[1:] ** 2).T  # (N, R)

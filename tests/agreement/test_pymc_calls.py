@@ -57,9 +57,6 @@ REGRESSORS = [
 LOSS = HingeLoss(C=1.0, calibrate=False)
 PSEUDO = [
     pytest.param(BM2PCAClassifier(2, loss=LOSS, random_state=0), id="margins"),
-    pytest.param(
-        BM2PCAClassifier(loss=HingeLoss(C=1.0, strategy="one_vs_rest"), random_state=0), id="rest"
-    ),
     pytest.param(PaperBM2PCAClassifier(2, loss=LOSS, random_state=0), id="paper-margins"),
     pytest.param(
         PaperBM2PCAClassifier(2, loss=LOSS, inference="gibbs", **SHORT), id="paper-margins-gibbs"

@@ -359,18 +359,16 @@ def test_path_scores_are_those_of_single_fits(strategy, cost):
         np.testing.assert_allclose(scores, fit.posterior.scores(task.X[TEST]), rtol=1e-6)
 
 
-def third_fold(strategy):
+def third_fold():
     """Training samples, settings, and a fold."""
     X, y = wide_samples()
     training = make_training(X, y, 3, metric="auto")
-    n_components = 2 if strategy == "shared" else None
-    settings = Settings(n_components=n_components, multiclass=False, exclusive=True)
+    settings = Settings(n_components=2, multiclass=False, exclusive=True)
     return training, settings, (0, 2)
 
 
-@pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
-def test_scores_of_a_fold_are_those_of_a_fit_without_it(strategy):
-    training, settings, fold = third_fold(strategy)
+def test_scores_of_a_fold_are_those_of_a_fit_without_it():
+    training, settings, fold = third_fold()
     out = training.out(fold)
     alone = replace(
         training,
@@ -392,9 +390,8 @@ def test_scores_of_a_fold_are_those_of_a_fit_without_it(strategy):
         np.testing.assert_allclose(state.scores(A), expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
-def test_a_fit_from_that_of_another_cost_has_the_same_scores(strategy):
-    training, settings, fold = third_fold(strategy)
+def test_a_fit_from_that_of_another_cost_has_the_same_scores():
+    training, settings, fold = third_fold()
     task = Task.of(training, settings, fold)
     A = task.metric.whiten(training.X[training.out(fold)])
     tight = {"tol": 1e-14, "max_iter": 5000}

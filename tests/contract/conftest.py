@@ -22,7 +22,6 @@ from bsdr_models import (
     DGPLVMOptimization,
     DGPLVMPriors,
     EpsilonInsensitiveLoss,
-    HingeLoss,
     Sampling,
 )
 from bsdr_models.bsdr import SAMPLING
@@ -57,13 +56,8 @@ CLASSIFIERS = {
     ),
     "bsdr_gibbs": PaperBSDRClassifier(priors=SAMPLING, random_state=0).set_params(**FEW_DRAWS),
     "bm2pca": BM2PCAClassifier().set_params(**FREE),
-    "bm2pca_one_vs_rest": BM2PCAClassifier(
-        loss=HingeLoss(strategy="one_vs_rest", C=1.0)
-    ).set_params(**FREE),
     "bm2pca_paper": PaperBM2PCAClassifier().set_params(**MARGINS),
-    "bm2pca_paper_one_vs_rest": PaperBM2PCAClassifier(
-        loss=HingeLoss(strategy="one_vs_rest")
-    ).set_params(**MARGINS),
+    "bm2pca_paper_one_vs_rest": PaperBM2PCAClassifier(strategy="one_vs_rest").set_params(**MARGINS),
     "bm2pca_gibbs": PaperBM2PCAClassifier(2).set_params(
         **FEW_DRAWS | {"sampling__draws": 8, "sampling__tune": 8}, **MARGINS
     ),

@@ -502,7 +502,7 @@ ARGUMENTS_REFUSED = {
     ),
     **dict.fromkeys(
         (
-            *("inference", "loss__strategy", "priors__criterion"),
+            *("inference", "strategy", "priors__criterion"),
             *("criterion", "placement", "approximation"),
         ),
         CHOICES,

@@ -61,11 +61,11 @@ CHOICES = {
     "PaperBSDRRegressor": PAPER,
     "BM2PCAClassifier": (
         {"metric": "identity", "max_iter": 20},
-        {"metric": "unit", "loss__strategy": "one_vs_rest", "max_iter": 20},
+        {"metric": "unit", "max_iter": 20},
     ),
     "PaperBM2PCAClassifier": (
         {"n_sweeps": 3, **UNSCALED},
-        {"n_sweeps": 3, "loss__strategy": "one_vs_rest"},
+        {"n_sweeps": 3, "strategy": "one_vs_rest"},
         {"n_sweeps": 3, "loss__C": 1e-3},
     ),
     "DGPLVMClassifier": (

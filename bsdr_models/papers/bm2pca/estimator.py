@@ -14,7 +14,7 @@ from bsdr_models.bm2pca.classifier import MarginClassifier
 from bsdr_models.bm2pca.engines import MOST_SAMPLES
 from bsdr_models.bm2pca.posterior import Predictor, Probabilities
 from bsdr_models.bm2pca.priors import SAMPLING, Priors
-from bsdr_models.bm2pca.problem import Candidate, Problem, signs_of
+from bsdr_models.bm2pca.problem import Candidate, Problem, Strategy, signs_of
 from bsdr_models.bm2pca.settings import HingeLoss
 from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.data.targets import Targets
@@ -112,6 +112,8 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
     ----------
     n_components : int, default=10
         Dimension R of the latent space, at most the number of features.
+    strategy : {"shared", "one_vs_rest"}, default="shared"
+        One subspace for all classes, or one for each, of R components, as in the paper.
     inference : {"mean_field", "gibbs", "nuts", "advi"}, default="mean_field"
         Inference method. All but mean field need one shared subspace and complete samples of one
         view; NUTS and ADVI compile the PyMC model.
@@ -201,6 +203,7 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
     }
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         **MarginClassifier._parameter_constraints,
+        "strategy": [StrOptions(set(get_args(Strategy)))],
         "inference": [StrOptions(set(get_args(Inference)))],
         "n_sweeps": [COUNT, StrOptions({"cv", "converged"})],
         "max_iter": [COUNT],
@@ -210,6 +213,7 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
         self,
         n_components: int = 10,
         *,
+        strategy: Strategy = "shared",
         inference: Inference = "mean_field",
         loss: HingeLoss | None = None,
         unlabeled: object = None,
@@ -224,6 +228,7 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
         random_state: RandomState = None,
     ) -> None:
         self.n_components = n_components
+        self.strategy = strategy
         self.inference = inference
         self.loss = loss
         self.unlabeled = unlabeled
@@ -256,13 +261,13 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
         loss: HingeLoss = self._option("loss")
         exclusive = targets.kind == "multiclass"
         signs = signs_of(targets.coded, len(targets.names))
-        problem = self._make_problem(signs, strategy=loss.strategy, exclusive=exclusive)
+        problem = self._make_problem(signs, strategy=self.strategy, exclusive=exclusive)
         self._problem = problem
         mean_field = self.inference == "mean_field"
         if not mean_field:
-            if loss.strategy != "shared":
+            if self.strategy != "shared":
                 raise ValueError(
-                    f"inference={self.inference!r} needs strategy='shared', got {loss.strategy!r}"
+                    f"inference={self.inference!r} needs strategy='shared', got {self.strategy!r}"
                 )
             engines.check_samples(problem, f"inference={self.inference!r}")
         fold_rng, fit_rng, division_rng = rng.spawn(3)
@@ -294,7 +299,7 @@ class PaperBM2PCAClassifier(MarginClassifier, ConjugateEstimator):
         result = self._run(problem, chosen, fit_rng)
         probabilities = Probabilities(calibration=calibration, exclusive=exclusive, lapse=0.0)
         attrs = {
-            "strategy": loss.strategy,
+            "strategy": self.strategy,
             "C": float(self.C_),
             "lapse": 0.0,
             "link": "softmax",
