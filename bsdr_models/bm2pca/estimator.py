@@ -11,10 +11,9 @@ from bsdr_models.bm2pca import engines
 from bsdr_models.bm2pca.classifier import MarginClassifier
 from bsdr_models.bm2pca.engines import Settings
 from bsdr_models.bm2pca.posterior import LAPSE, Posterior
-from bsdr_models.bm2pca.problem import compares_classes, signs_of
+from bsdr_models.bm2pca.problem import compares_classes
 from bsdr_models.bm2pca.settings import HingeLoss
 from bsdr_models.bm2pca.sparse_metric import is_large
-from bsdr_models.bm2pca.transduction import fit_responsibilities
 from bsdr_models.data.targets import Targets
 from bsdr_models.data.training import Training
 from bsdr_models.estimators.calibration import Calibration
@@ -171,6 +170,7 @@ class BM2PCAClassifier(MarginClassifier):
     """
 
     _method = "map"
+    _signs: FloatArray  # of training samples, also of unlabelled ones of nearly certain class
     _option_types: ClassVar[dict[str, type[Options]]] = {"loss": HingeLoss}
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         **MarginClassifier._parameter_constraints,
@@ -260,7 +260,9 @@ class BM2PCAClassifier(MarginClassifier):
                 "log_loss": selected.log_loss,
                 "weight": selected.weight,
             }
-        result = engines.fit_all(training, settings, cost, calibration, int(self.max_iter))
+        task = engines.Task.of(training, settings)
+        self._signs = task.signs
+        result = engines.fit_all(task, cost, calibration, int(self.max_iter))
         self.C_ = cost
         attrs = {
             "C": float(cost),
@@ -301,15 +303,3 @@ class BM2PCAClassifier(MarginClassifier):
             n_components=len(posterior.mean_weights),
         )
         return self._context.name_dims(declared)
-
-    @property
-    def _signs(self) -> FloatArray:
-        """Signs (N, K) of the training samples, also of unlabelled ones of nearly certain class."""
-        context = self._context
-        coded = context.y if context.index is None else context.index
-        if context.index is None:
-            coded = np.where(np.isin(context.y, (0, 1)), context.y, -1).astype(np.int64)
-        signs = signs_of(coded, len(context.labels))
-        if engines.uses_unlabelled(context.X, signs, self._exclusive):
-            signs, _ = fit_responsibilities(context.X, signs)
-        return signs

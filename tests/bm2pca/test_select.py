@@ -384,7 +384,7 @@ def test_scores_of_a_fold_are_those_of_a_fit_without_it():
     assert not np.array_equal(A, plain)
     for cost in (1.0, 10.0):
         calibration = Calibration()
-        fit = default_engines.fit_all(alone, settings, cost, calibration, max_iter=2000)
+        fit = default_engines.fit_all(Task.of(alone, settings), cost, calibration, max_iter=2000)
         expected = fit.posterior.scores(training.X[out])
         state = task.fit(cost, max_iter=2000).posterior
         np.testing.assert_allclose(state.scores(A), expected, rtol=1e-6)
