@@ -5,7 +5,8 @@ import pytest
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 
-from bsdr_models import BM2PCAClassifier, BSDROptimization, HingeLoss, feature_stability, stability
+from bsdr_models import BM2PCAClassifier, BSDROptimization, HingeLoss, feature_stability
+from bsdr_models.compare import stability
 from bsdr_models.papers import PaperBSDRRegressor
 
 LOSS = HingeLoss(C=1.0, calibrate=1.0)
