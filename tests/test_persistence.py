@@ -41,7 +41,8 @@ from bsdr_models import (
     Sampling,
     persistence,
 )
-from bsdr_models.bm2pca import sparse_metric, subspace
+from bsdr_models.bm2pca import posterior as bm2pca_posterior
+from bsdr_models.bm2pca import subspace
 from bsdr_models.bsdr import Kernel
 from bsdr_models.dgplvm import gp_classifier
 from bsdr_models.papers import (
@@ -159,7 +160,7 @@ def fitted(estimator, arguments, rows, target):
         if rows == "many":  # for a classifier of all of them
             patch.setattr(gp_classifier, "INDUCING_SAMPLES", 8)
         if rows == "many sparse":
-            patch.setattr(sparse_metric, "MAX_DENSE", 5)
+            patch.setattr(bm2pca_posterior, "MAX_DENSE", 5)
             patch.setattr(subspace, "MAX_AXES", 5)
         return clone(estimator).set_params(**arguments).fit(X, y, **keywords), X
 

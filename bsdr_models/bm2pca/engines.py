@@ -9,10 +9,15 @@ import numpy as np
 from scipy.special import softmax
 
 from bsdr_models.bm2pca import subspace
-from bsdr_models.bm2pca.posterior import Posterior, Probabilities, link_of, whiten
-from bsdr_models.bm2pca.problem import signs_of
-from bsdr_models.bm2pca.sparse_metric import SparseMetric, Whitened, is_large
-from bsdr_models.bm2pca.subspace import SubspaceState
+from bsdr_models.bm2pca.posterior import (
+    Posterior,
+    Probabilities,
+    SparseMetric,
+    is_large,
+    link_of,
+    whiten,
+)
+from bsdr_models.bm2pca.subspace import SubspaceState, Whitened, signs_of
 from bsdr_models.bm2pca.transduction import fit_responsibilities
 from bsdr_models.data.training import Fold, Training
 from bsdr_models.estimators.calibration import (

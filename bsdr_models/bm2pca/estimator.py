@@ -8,12 +8,11 @@ from scipy.sparse import issparse
 from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models.bm2pca import engines
-from bsdr_models.bm2pca.classifier import MarginClassifier
+from bsdr_models.bm2pca.base import MarginClassifier
 from bsdr_models.bm2pca.engines import Settings
-from bsdr_models.bm2pca.posterior import LAPSE, Posterior
-from bsdr_models.bm2pca.problem import compares_classes
+from bsdr_models.bm2pca.posterior import LAPSE, Posterior, is_large
 from bsdr_models.bm2pca.settings import HingeLoss
-from bsdr_models.bm2pca.sparse_metric import is_large
+from bsdr_models.bm2pca.subspace import compares_classes
 from bsdr_models.data.targets import Targets
 from bsdr_models.data.training import Training
 from bsdr_models.estimators.calibration import Calibration
@@ -45,7 +44,7 @@ class BM2PCAClassifier(MarginClassifier):
     ----------
     n_components : int, default=10
         Dimension R of the latent space. It is limited to the number of features, and to one fewer
-        than there are classes.
+        than there are classes or, for several labels, to their number.
     metric : {"auto", "unit", "identity"}, default="auto"
         Metric of the features: learned (:mod:`bsdr_models.learned_metric`), Euclidean after scaling
         to unit variance, or Euclidean in the units as given. Sparse samples with more than 33

@@ -9,7 +9,7 @@ With whitened features :math:`a_n`, a fixed linear map of the features
     \phi_n = e^{-C L(y_n, f_n, \sigma^2 |\eta|^2)},
 
 where L is a hinge that the variance of the latent coordinates smooths
-(:mod:`~bsdr_models.bm2pca.smooth_hinge`).
+(:mod:`~bsdr_models.bm2pca.subspace`).
 """
 
 from collections.abc import Mapping
@@ -20,9 +20,13 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.tensor.special import logsumexp
 
-from bsdr_models.bm2pca.problem import class_signs, compares_classes, label_signs
-from bsdr_models.bm2pca.smooth_hinge import TINY_WIDTH
-from bsdr_models.bm2pca.subspace import Settings
+from bsdr_models.bm2pca.subspace import (
+    TINY_WIDTH,
+    Settings,
+    class_signs,
+    compares_classes,
+    label_signs,
+)
 from bsdr_models.data.validation import check_features
 from bsdr_models.inference.declaring import NO_PRIORS, OwnPriors, Tensor, read_declared, read_priors
 from bsdr_models.inference.dims import BASIS, COMPONENT, FEATURE, LABEL, OBS, SCORE

@@ -4,22 +4,24 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import issparse
+from scipy.sparse import dia_array, eye_array, issparse
+from scipy.sparse.linalg import LinearOperator, aslinearoperator
 from scipy.special import log_expit, log_softmax, logsumexp
 
 from bsdr_models.bm2pca.factor_model import FactorModel
-from bsdr_models.bm2pca.sparse_metric import SparseMetric, Whitened
-from bsdr_models.bm2pca.subspace import Settings, SubspaceState
+from bsdr_models.bm2pca.subspace import Settings, SubspaceState, Whitened
 from bsdr_models.estimators.calibration import Calibration, Link
 from bsdr_models.learned_metric.metric import Metric
 from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.relevance import LatentCoordinates
-from bsdr_models.numerics.row_space import Rows, as_dense
+from bsdr_models.numerics.row_space import Rows, as_dense, squared_distance, weighted_mean
 
 # Probability that a class is random. A few wrong samples far from the boundary would otherwise
 # decide the temperature.
 LAPSE = 0.01
+# Most numbers of a dense copy of sparse samples.
+MAX_DENSE = 2**25
 # Numbers per dense block of sparse samples.
 BLOCK = 2**22
 # Draws of class scores that missing values leave uncertain, in pairs of opposite sign.
@@ -128,6 +130,42 @@ class Predictor(ABC):
     def log_probabilities_at(self, latent: FloatArray) -> FloatArray:
         """The same at latent coordinates (G, R): (G, K)."""
         return self.probabilities(self.scores_at(latent))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparseMetric:
+    """The Euclidean metric of sparse samples too many to be made dense: g (x - t), an operator."""
+
+    mean: FloatArray  # t, (D,)
+    gain: float  # g
+
+    @classmethod
+    def learn(cls, X: Rows) -> "SparseMetric":
+        """From labelled samples (N, D)."""
+        mean = weighted_mean(X, np.ones(X.shape[0]))
+        length = float(np.mean(squared_distance(X, mean)))
+        return cls(mean=mean, gain=1.0 / np.sqrt(length) if length > 0.0 else 1.0)
+
+    @property
+    def effects(self) -> dia_array:
+        """Effects of features in whitened ones, g I, (D, D)."""
+        return self.gain * eye_array(len(self.mean))
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Weight of the only candidate."""
+        return {"as they are": 1.0}
+
+    def whiten(self, X: Rows) -> LinearOperator:
+        """Whitened features of samples (M, D), as an operator."""
+        ones = aslinearoperator(np.ones((X.shape[0], 1)))
+        centred = aslinearoperator(X) - ones @ aslinearoperator(self.mean[None])
+        return self.gain * centred
+
+
+def is_large(X: Rows) -> bool:
+    """Whether samples (N, D) are sparse and too many to be made dense."""
+    return issparse(X) and X.shape[0] * X.shape[1] > MAX_DENSE
 
 
 def whiten(metric: Metric | SparseMetric, X: Rows) -> Whitened:

@@ -15,9 +15,8 @@ class HingeLoss(Options):
     Parameters
     ----------
     C : float, optional
-        Half the slope of the hinge. By default a few values are compared by cross-validation,
-        except where samples of `BM2PCAClassifier` do not outnumber features. The paper's model has
-        the best one, `BM2PCAClassifier` a weighted geometric mean.
+        Half the slope of the hinge. By default a few values are compared by cross-validation. The
+        paper's model has the best one, `BM2PCAClassifier` a weighted geometric mean.
     calibrate : bool or float, default=True
         Whether held-out class scores choose a softmax temperature; otherwise it is one, or the
         given positive number.

@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from bsdr_models import BM2PCAClassifier, BM2PCAPriors
-from bsdr_models.bm2pca.problem import signs_of
+from bsdr_models.bm2pca.subspace import signs_of
 from bsdr_models.data.targets import read_classes
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.papers import PaperBM2PCAClassifier

@@ -8,9 +8,9 @@ from scipy import sparse
 from scipy.stats import ortho_group
 
 from bsdr_models import BM2PCAClassifier, HingeLoss
-from bsdr_models.bm2pca import engines, posterior, sparse_metric, subspace
+from bsdr_models.bm2pca import engines, posterior, subspace
 from bsdr_models.bm2pca.engines import OF_FOLD, Settings, Task
-from bsdr_models.bm2pca.sparse_metric import SparseMetric, is_large
+from bsdr_models.bm2pca.posterior import SparseMetric, is_large
 from bsdr_models.data.training import Training
 from bsdr_models.learned_metric.weights import MetricWeights
 
@@ -188,7 +188,7 @@ def test_the_operator_is_the_euclidean_metric(monkeypatch):
     X, y, _ = sparse_samples()
     new, tight = X[::3], {"rtol": 1e-3, "atol": 1e-3}
     exact = BM2PCAClassifier(metric="identity", loss=FIXED, random_state=0).fit(X, y)
-    monkeypatch.setattr(sparse_metric, "MAX_DENSE", 100)
+    monkeypatch.setattr(posterior, "MAX_DENSE", 100)
     monkeypatch.setattr(subspace, "MAX_AXES", 20)
     assert is_large(X)
     assert not is_large(X.toarray())

@@ -9,14 +9,14 @@ from numpy.typing import ArrayLike
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from bsdr_models.bm2pca.base import BaseBM2PCA
-from bsdr_models.bm2pca.classifier import MarginClassifier
+from bsdr_models.bm2pca.base import BaseBM2PCA, MarginClassifier
 from bsdr_models.bm2pca.engines import MOST_SAMPLES
 from bsdr_models.bm2pca.posterior import Predictor, Probabilities
 from bsdr_models.bm2pca.priors import SAMPLING, Priors
-from bsdr_models.bm2pca.problem import Candidate, Problem, Strategy, signs_of
+from bsdr_models.bm2pca.problem import Candidate, Problem, Strategy
 from bsdr_models.bm2pca.settings import HingeLoss
 from bsdr_models.bm2pca.spec import SPEC
+from bsdr_models.bm2pca.subspace import signs_of
 from bsdr_models.data.targets import Targets
 from bsdr_models.data.training import Training
 from bsdr_models.data.validation import feature_names, read_views, warn_unless_mixed
