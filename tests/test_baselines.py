@@ -12,6 +12,7 @@ from sklearn.preprocessing import StandardScaler
 
 from bsdr_models.compare.baselines import (
     PENALTIES,
+    PENALTIES_OF_SCORES,
     Folds,
     logistic_regression,
     pls_da,
@@ -34,7 +35,7 @@ def test_pls_da_predicts_the_classes(classes):
     X, y, _ = classes
     found = pls_da([1, 2, 3], n_folds=3).fit(X, y)
     assert found[-1].best_params_["plsscores__n_components"] in (1, 2, 3)
-    assert found[-1].best_params_["logisticregression__C"] in PENALTIES
+    assert found[-1].best_params_["logisticregression__C"] in PENALTIES_OF_SCORES
     assert np.mean(found.predict(X) == y) > 0.6
 
 

@@ -21,11 +21,13 @@ from bsdr_models.metrics import log_losses
 from bsdr_models.numerics.arrays import FloatArray, IntArray
 
 # Folds by which the classifiers choose their settings: inverse penalties of logistic
-# regression, for features of mean square one, and numbers of components of PLS-DA. With larger
-# penalties, which separable classes choose, the log loss of ten samples per class was higher.
+# regression, for features of mean square one, numbers of components of PLS-DA, and inverse
+# penalties of its scores. With larger penalties, which separable classes choose, the log loss of
+# ten samples per class was higher.
 N_INNER_FOLDS = 5
 PENALTIES = (0.001, 0.01, 0.1, 1.0, 10.0)
-COMPONENTS = (1, 2, 3, 4, 5, 6, 8, 10, 15)
+COMPONENTS = (1, 2, 3, 4, 6, 10, 15)
+PENALTIES_OF_SCORES = (0.01, 0.3, 10.0)
 # Link of the scores of linear discriminant analysis, and prior of their log temperature: below
 # one, as thirty held-out samples may have it, it was overconfident (wine).
 LINK = link_of(exclusive=True, lapse=0.0)
@@ -121,7 +123,7 @@ def pls_da(
     """PLS-DA: logistic regression on PLS scores, their number and the penalty cross-validated."""
     logistic = LogisticRegression(max_iter=2000)
     model = make_pipeline(PLSScores(scale=False), StandardScaler(), logistic)
-    grid = {"plsscores__n_components": components, "logisticregression__C": PENALTIES}
+    grid = {"plsscores__n_components": components, "logisticregression__C": PENALTIES_OF_SCORES}
     return _searched(model, grid, n_folds, random_state)
 
 
