@@ -205,23 +205,19 @@ class BM2PCAClassifier(MarginClassifier):
         self._observed = X
         return self._impute(X)
 
-    def _settings(self, n_samples: int, n_features: int, targets: Targets) -> Settings:
-        """With the hinge of all classes in few dimensions or of many samples."""
-        exclusive = targets.kind == "multiclass"
-        n_scores = 1 if exclusive and len(targets.names) == 2 else len(targets.names)
-        r = min(int(self.n_components), n_features)
-        return Settings(
-            n_components=r,
-            multiclass=exclusive and compares_classes(n_samples, n_features, r, n_scores),
-            exclusive=exclusive,
-        )
-
     def _learn(self, targets: Targets, rng: np.random.Generator) -> Result[Posterior]:
         X = self._context.X
         n, d = X.shape
         loss: HingeLoss = self._option("loss")
         large = is_large(X)
-        settings = self._settings(n, d, targets)
+        exclusive = targets.kind == "multiclass"
+        n_scores = 1 if exclusive and len(targets.names) == 2 else len(targets.names)
+        r = min(int(self.n_components), d)
+        settings = Settings(
+            n_components=r,
+            multiclass=exclusive and compares_classes(n, d, r, n_scores),
+            exclusive=exclusive,
+        )
         costs = MULTICLASS_COSTS if settings.multiclass else COSTS
         costs = costs if loss.C is None else (float(loss.C),)
         units = self._scaler.units
