@@ -22,13 +22,11 @@ from sklearn.svm import SVC
 from bsdr_models import (
     BSDRClassifier,
     Sampling,
-    StackedClassifier,
     compare_models,
 )
 from bsdr_models.compare import baselines, comparison
 from bsdr_models.metrics import expected_calibration_error
 
-# After two folds no model is dropped.
 FOLDS = StratifiedKFold(2, shuffle=True, random_state=5)
 NAMES = ("shrinkage LDA", "logistic regression", "PLS-DA", "BM2PCA", "BSDR", "D-GPLVM", "stack")
 SCORES = ["accuracy", "log_loss", "calibration_error", "difference", "low", "high"]
@@ -165,7 +163,6 @@ class Stopped(GaussianNB):
 
 @pytest.mark.parametrize("n_done", [1, 2, 4])
 def test_an_interrupt_leaves_the_folds_that_are_complete(classes, n_done):
-    """Within the race, at its end, and after it."""
     folds = list(StratifiedKFold(5, shuffle=True, random_state=5).split(*classes))
     Stopped.fits, Stopped.last = 0, n_done + 1
     models = all_by(GaussianNB()) | {"D-GPLVM": Stopped()}
@@ -225,42 +222,6 @@ def test_doubt_where_the_gain_is_not_clear():
     found = compare(rng.standard_normal((20, 1)) + 0.5 * y[:, None], y)
     assert found.recommended != "none"
     assert "if any is better than none" in found.recommendation
-
-
-def test_a_model_clearly_behind_is_dropped_after_two_folds(classes, monkeypatch):
-    """Its scores are those of the two folds, and the other scores are as without the race."""
-    folds = list(StratifiedKFold(4, shuffle=True, random_state=5).split(*classes))
-    models = all_by(LinearDiscriminantAnalysis()) | {"far": Flattened(GaussianNB(), 0.01)}
-    models["stack"] = StackedClassifier([("BSDR", models["BSDR"])])
-    raced = compare_models(*classes, models=models, cv=folds, random_state=0, progressbar=False)
-    assert raced.table.index[-1] == "far"
-    assert "dropped after 2 folds, clearly behind" in raced.table.loc["far", "note"]
-    assert raced.table.loc["far", "low"] > comparison.TIE
-    probability = [
-        clone(models["far"]).fit(*(a[train] for a in classes)).predict_proba(classes[0][test])
-        for train, test in folds[:2]
-    ]
-    truth = np.concatenate([classes[1][test] for _, test in folds[:2]])
-    expected = log_loss(truth, np.concatenate(probability))
-    assert raced.table.loc["far", "log_loss"] == pytest.approx(expected)
-    monkeypatch.setattr(comparison, "RACE_SAMPLES", len(truth) + 1)
-    whole = compare_models(*classes, models=models, cv=folds, random_state=0, progressbar=False)
-    assert not whole.table["note"].str.contains("dropped").any()
-    assert whole.recommended == raced.recommended
-    kept = raced.table.index[:-1].drop("stack")  # whose folds are at random
-    scores = ["accuracy", "log_loss", "calibration_error"]
-    np.testing.assert_array_equal(whole.table.loc[kept, scores], raced.table.loc[kept, scores])
-
-
-def test_members_of_a_stack_that_leads_are_not_dropped(classes):
-    far = Flattened(GaussianNB(), 0.01)
-    stack = StackedClassifier([("BSDR", far), ("D-GPLVM", LinearDiscriminantAnalysis())])
-    models = {"BSDR": far, "far": clone(far), "stack": stack}
-    models["D-GPLVM"] = stack.estimators[1][1]
-    table = compare(*classes, models, cv=4).table
-    dropped = table.index[table["note"].str.contains("dropped")]
-    assert "far" in dropped
-    assert "BSDR" not in dropped
 
 
 def test_samples_of_a_group_are_held_out_together():

@@ -56,11 +56,10 @@ def assert_unfitted(model):
 # ------------------------------------------------------------------------------------ kept so far
 
 
-@pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
 @pytest.mark.parametrize("call", [3, 12])
-def test_the_ascent_of_a_classifier(monkeypatch, interrupt, call, strategy):
+def test_the_ascent_of_a_classifier(monkeypatch, interrupt, call):
     interrupt(subspace, "objective", call)
-    loss = HingeLoss(C=0.1, strategy=strategy, calibrate=False)
+    loss = HingeLoss(C=0.1, calibrate=False)
     model = BM2PCAClassifier(loss=loss, random_state=0).fit(X, y)
     assert_usable(model)
     assert (np.diff(model.objective_) >= 0.0).all()
@@ -78,14 +77,13 @@ def samples_of(model):
     return (X[:, :3], X[:, 3]) if isinstance(model, BM2PCARegressor) else (X, y)
 
 
-BSDR, ONE_VS_REST = BSDRClassifier(random_state=0), HingeLoss(strategy="one_vs_rest")
+BSDR = BSDRClassifier(random_state=0)
 # Model, and the call that is interrupted.
 EARLY = {
     "before warm-up": (BSDR, hmc, "find_mode", 1),
     "before draws": (BSDR, hmc, "move", 1),
     # An interrupted ascent does not measure its setting.
     "settings": (BM2PCAClassifier(), subspace, "objective", 7),
-    "settings of one-vs-rest": (BM2PCAClassifier(loss=ONE_VS_REST), subspace, "objective", 7),
     "second fold of a regressor": (BM2PCARegressor(2, random_state=0), mean_field, "sweep", 70),
     "mode at which a sampler begins": (
         DGPLVMClassifier(inference="nuts").set_params(**SHORT),

@@ -45,7 +45,8 @@ from bsdr_models import (
     load,
     persistence,
 )
-from bsdr_models.bm2pca import sparse_metric, subspace
+from bsdr_models.bm2pca import posterior as bm2pca_posterior
+from bsdr_models.bm2pca import subspace
 from bsdr_models.bsdr import Kernel
 from bsdr_models.dgplvm import gp_classifier
 from bsdr_models.papers import PaperBM2PCAClassifier, PaperBSDRClassifier, PaperDGPLVMClassifier
@@ -62,7 +63,6 @@ MAP = {"mapping__width": 2.0, "mapping__noise": 0.1, "optimization__max_iter": 4
 MAP |= {"random_state": 0}
 SHORT = {"optimization__max_iter": 15}
 PAPER_LAPLACE = SHORT | {"approximation": "laplace"}
-ONE_VS_REST = {"loss__strategy": "one_vs_rest"}
 
 # Name: estimator, its arguments, samples (see `features`), targets (see `targets`).
 VARIANTS = {
@@ -83,7 +83,6 @@ VARIANTS = {
     "bsdr, paper, wide": (PaperBSDRClassifier(), COLUMNWISE, "wide", "class"),
     "bsdr, paper, gibbs": (PaperBSDRClassifier(), GIBBS, "dense", "class"),
     "bm2pca": (BM2PCAClassifier(2), {"random_state": 0}, "frame", "text"),
-    "bm2pca, one against rest": (BM2PCAClassifier(2), MARGINS | ONE_VS_REST, "wide", "class"),
     "bm2pca, truncated": (BM2PCAClassifier(2), MARGINS, "many sparse", "class"),
     "bm2pca, gaps": (BM2PCAClassifier(2), MARGINS, "gaps", "labels"),
     "bm2pca, unlabeled": (BM2PCAClassifier(2, unlabeled="?"), MARGINS, "sparse", "partly text"),
@@ -146,7 +145,7 @@ def fitted(estimator, arguments, rows, target):
         if rows == "many":  # for a classifier of all of them
             patch.setattr(gp_classifier, "INDUCING_SAMPLES", 8)
         if rows == "many sparse":
-            patch.setattr(sparse_metric, "MAX_DENSE", 5)
+            patch.setattr(bm2pca_posterior, "MAX_DENSE", 5)
             patch.setattr(subspace, "MAX_AXES", 5)
         return clone(estimator).set_params(**arguments).fit(X, y), X
 

@@ -28,8 +28,7 @@ from bsdr_models import (
     load,
     plots,
 )
-from bsdr_models.compare.pooling import SHRINKAGE, log_pool, pool_loss, pool_weights
-from bsdr_models.compare.stacking import FLOOR
+from bsdr_models.compare.stacking import FLOOR, SHRINKAGE, log_pool, pool_loss, pool_weights
 
 X, Y = load_wine(return_X_y=True)
 X, Y = X[::3], Y[::3]

@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils import estimator_html_repr
 
 import bsdr_models
-from bsdr_models import DGPLVMOptimization, HingeLoss, Sampling
+from bsdr_models import DGPLVMOptimization, Sampling
 from bsdr_models.papers import PaperBM2PCAClassifier, PaperBSDRClassifier
 from bsdr_models.papers.bsdr import SAMPLING
 from bsdr_models.summary import to_html
@@ -35,9 +35,6 @@ ESTIMATORS = {
     "bsdr real": bsdr_models.BSDRRegressor(random_state=0),
     "bsdr paper": PaperBSDRClassifier().set_params(**ONE_SCALE),
     "bm2pca": bsdr_models.BM2PCAClassifier(random_state=0),
-    "bm2pca one against rest": bsdr_models.BM2PCAClassifier(
-        loss=HingeLoss(strategy="one_vs_rest"), metric="unit"
-    ),
     "bm2pca paper": PaperBM2PCAClassifier(random_state=0),
     "bm2pca real": bsdr_models.BM2PCARegressor(n_components=2, random_state=0),
     "dgplvm": bsdr_models.DGPLVMClassifier(

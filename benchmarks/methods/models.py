@@ -21,7 +21,6 @@ from bsdr_models.papers.bsdr.priors import SPARSE
 
 COLUMNWISE: dict[str, Any] = {"priors__projection_prior": "columnwise"}
 ARD = {**COLUMNWISE, "priors__latent_scale": 0.1, "priors": SPARSE}
-ONE_VS_REST: dict[str, Any] = {"loss__strategy": "one_vs_rest"}
 # Features of the six groups of mfeat.
 ENDS = {"fac": 216, "fou": 292, "kar": 356, "mor": 362, "pix": 602, "zer": 649}
 GROUPS = dict(zip(ENDS, map(range, (0, *ENDS.values()), ENDS.values()), strict=False))
@@ -40,7 +39,7 @@ ARGUMENTS: dict[Any, dict[str, dict[str, Any]]] = {
         "ARD": ARD,
         "ARD, 160 iterations": {**ARD, "optimization__max_iter": 160},
     },
-    BM2PCAClassifier: {"BM2PCA": {}, "BM2PCA, one-vs-rest": ONE_VS_REST},
+    BM2PCAClassifier: {"BM2PCA": {}},
     PaperBM2PCAClassifier: {"paper, one-vs-rest": {}, "paper, shared": {}}
     | {f"paper, one-vs-rest, C = {c:g}": {"C": c} for c in COSTS},
     DGPLVMClassifier: {

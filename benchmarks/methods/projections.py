@@ -38,7 +38,7 @@ from benchmarks.methods.base import (
 from benchmarks.methods.metric_learning import LFDA, LMNN
 from benchmarks.methods.readouts import Reader, neighbours
 from benchmarks.protocols import Training
-from bsdr_models.compare.baselines import PENALTIES, PLSScores, by_penalty
+from bsdr_models.compare.baselines import PENALTIES, PLSScores
 from bsdr_models.metrics import log_losses
 
 # Metric learners get principal components, as in Gönen (2013), III-B.
@@ -158,6 +158,18 @@ def _candidates(name: str, r: int, training: Training, seed: int, *, tuned: bool
     models = CANDIDATES[name](r, training, seed)
     scaled = scalers(training)[: None if tuned else 1]
     return [make_pipeline(clone(scaler), model) for scaler, model in product(scaled, models)]
+
+
+def by_penalty(Z: np.ndarray, y: np.ndarray, Z_new: np.ndarray) -> list[np.ndarray]:
+    """Probabilities (M, K) of new samples by logistic regression, for each of PENALTIES.
+
+    Each search starts from the result of the last one.
+    """
+    scaler = StandardScaler().fit(Z)
+    Z = scaler.transform(Z)
+    Z_new = scaler.transform(Z_new)
+    model = LogisticRegression(max_iter=2000, warm_start=True)
+    return [model.set_params(C=C).fit(Z, y).predict_proba(Z_new) for C in PENALTIES]
 
 
 def fit(training: Training, n_components: int, seed: int, *, name: str) -> Fitted:

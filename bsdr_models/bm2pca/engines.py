@@ -9,10 +9,15 @@ import numpy as np
 from scipy.special import softmax
 
 from bsdr_models.bm2pca import subspace
-from bsdr_models.bm2pca.posterior import Posterior, Probabilities, link_of, whiten
-from bsdr_models.bm2pca.problem import signs_of
-from bsdr_models.bm2pca.sparse_metric import SparseMetric, Whitened, is_large
-from bsdr_models.bm2pca.subspace import SubspaceState
+from bsdr_models.bm2pca.posterior import (
+    Posterior,
+    Probabilities,
+    SparseMetric,
+    is_large,
+    link_of,
+    whiten,
+)
+from bsdr_models.bm2pca.subspace import SubspaceState, Whitened, signs_of
 from bsdr_models.bm2pca.transduction import fit_responsibilities
 from bsdr_models.data.training import Fold, Training
 from bsdr_models.estimators.calibration import (
@@ -27,6 +32,7 @@ from bsdr_models.inference.result import Result
 from bsdr_models.learned_metric.metric import ClassBasis, Metric
 from bsdr_models.learned_metric.weights import SHARPNESS
 from bsdr_models.numerics.arrays import BoolArray, FloatArray
+from bsdr_models.numerics.folds import make_folds
 from bsdr_models.numerics.row_space import as_dense
 
 # Most labelled samples of the folds.
@@ -45,7 +51,7 @@ OF_FOLD = {"tol": 1e-8, "max_iter": 200}
 class Settings:
     """What the fits to all samples and to folds have in common."""
 
-    n_components: int | None  # of the common subspace; None for one classifier for each outcome
+    n_components: int  # of the subspace, at most
     multiclass: bool  # whether the loss is the hinge of all classes
     exclusive: bool  # whether a sample has one class
 
@@ -73,7 +79,9 @@ class Task:
             return cls(metric=metric, A=metric.whiten(X), signs=signs, settings=settings)
         shares = None
         if uses_unlabelled(X, signs, settings.exclusive):
-            signs, shares = fit_responsibilities(as_dense(X), signs)
+            groups = None if training.groups is None else training.groups[rest]
+            inner = make_folds(training.keys[rest], training.classes[rest], groups)
+            signs, shares = fit_responsibilities(as_dense(X), signs, inner)
         if shares is None:
             metric = training.metric(fold)
         else:
@@ -215,19 +223,16 @@ def spread(scores: Sequence[Sequence[FloatArray]], exclusive: bool) -> float:
     return float(np.sqrt(np.mean(centred**2))) if values.size and values.any() else 1.0
 
 
-def fit_all(
-    training: Training, settings: Settings, cost: float, calibration: Calibration, max_iter: int
-) -> Result[Posterior]:
+def fit_all(task: Task, cost: float, calibration: Calibration, max_iter: int) -> Result[Posterior]:
     """Fit to all samples."""
-    task = Task.of(training, settings)
     fit = task.fit(cost, max_iter=max_iter)
-    given = subspace.Settings(cost=cost, multiclass=settings.multiclass)
+    given = subspace.Settings(cost=cost, multiclass=task.settings.multiclass)
     posterior = Posterior(
         metric=task.metric,
         state=fit.posterior,
         weight_cov=subspace.weight_covariance(fit.posterior, task.A, task.signs, given),
         projection_cov=subspace.projection_covariance(fit.posterior, task.A, task.signs, given),
         settings=given,
-        probabilities=Probabilities(calibration=calibration, exclusive=settings.exclusive),
+        probabilities=Probabilities(calibration=calibration, exclusive=task.settings.exclusive),
     )
     return fit.with_posterior(posterior)

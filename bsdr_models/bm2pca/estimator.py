@@ -7,14 +7,12 @@ import numpy as np
 from scipy.sparse import issparse
 from sklearn.utils.validation import check_is_fitted
 
-from bsdr_models.bm2pca import engines, subspace
-from bsdr_models.bm2pca.classifier import MarginClassifier
+from bsdr_models.bm2pca import engines
+from bsdr_models.bm2pca.base import MarginClassifier
 from bsdr_models.bm2pca.engines import Settings
-from bsdr_models.bm2pca.posterior import LAPSE, Posterior
-from bsdr_models.bm2pca.problem import compares_classes, signs_of
+from bsdr_models.bm2pca.posterior import LAPSE, Posterior, is_large
 from bsdr_models.bm2pca.settings import HingeLoss
-from bsdr_models.bm2pca.sparse_metric import MAX_DENSE, is_large
-from bsdr_models.bm2pca.transduction import fit_responsibilities
+from bsdr_models.bm2pca.subspace import compares_classes
 from bsdr_models.data.targets import Targets
 from bsdr_models.data.training import Training
 from bsdr_models.estimators.calibration import Calibration
@@ -46,14 +44,13 @@ class BM2PCAClassifier(MarginClassifier):
     ----------
     n_components : int, default=10
         Dimension R of the latent space. It is limited to the number of features, and to one fewer
-        than there are classes.
+        than there are classes or, for several labels, to their number.
     metric : {"auto", "unit", "identity"}, default="auto"
         Metric of the features: learned (:mod:`bsdr_models.learned_metric`), Euclidean after scaling
         to unit variance, or Euclidean in the units as given. Sparse samples with more than 33
         million entries, zeros included, always have ``"identity"``.
     loss : HingeLoss, optional
-        Cost C, whether the classes share a subspace, and how probabilities are calibrated, see
-        :class:`bsdr_models.bm2pca.HingeLoss`.
+        Cost C, and how probabilities are calibrated, see :class:`bsdr_models.bm2pca.HingeLoss`.
     unlabeled : scalar, optional
         Value of y that marks samples without a label, or missing entries of a label matrix. NaN
         stands for all kinds of missing values. By default every value is a class, -1 included, and
@@ -172,6 +169,7 @@ class BM2PCAClassifier(MarginClassifier):
     """
 
     _method = "map"
+    _signs: FloatArray  # of training samples, also of unlabelled ones of nearly certain class
     _option_types: ClassVar[dict[str, type[Options]]] = {"loss": HingeLoss}
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         **MarginClassifier._parameter_constraints,
@@ -207,31 +205,19 @@ class BM2PCAClassifier(MarginClassifier):
         self._observed = X
         return self._impute(X)
 
-    def _settings(self, n_samples: int, n_features: int, targets: Targets) -> Settings:
-        """With the hinge of all classes in few dimensions or of many samples."""
-        exclusive = targets.kind == "multiclass"
-        n_scores = 1 if exclusive and len(targets.names) == 2 else len(targets.names)
-        r = min(int(self.n_components), n_features)
-        shared = self._option("loss").strategy == "shared"
-        common = exclusive and shared
-        return Settings(
-            n_components=r if shared else None,
-            multiclass=common and compares_classes(n_samples, n_features, r, n_scores),
-            exclusive=exclusive,
-        )
-
     def _learn(self, targets: Targets, rng: np.random.Generator) -> Result[Posterior]:
         X = self._context.X
         n, d = X.shape
         loss: HingeLoss = self._option("loss")
         large = is_large(X)
-        if loss.strategy == "one_vs_rest" and (large or min(n, d) > subspace.MAX_AXES):
-            raise ValueError(
-                f"strategy='one_vs_rest' needs n_samples or n_features of at most "
-                f"{subspace.MAX_AXES}, and for sparse X a product of both of at most {MAX_DENSE}, "
-                f"got {n} samples of {d} features; strategy='shared' has no such limit"
-            )
-        settings = self._settings(n, d, targets)
+        exclusive = targets.kind == "multiclass"
+        n_scores = 1 if exclusive and len(targets.names) == 2 else len(targets.names)
+        r = min(int(self.n_components), d)
+        settings = Settings(
+            n_components=r,
+            multiclass=exclusive and compares_classes(n, d, r, n_scores),
+            exclusive=exclusive,
+        )
         costs = MULTICLASS_COSTS if settings.multiclass else COSTS
         costs = costs if loss.C is None else (float(loss.C),)
         units = self._scaler.units
@@ -269,10 +255,11 @@ class BM2PCAClassifier(MarginClassifier):
                 "log_loss": selected.log_loss,
                 "weight": selected.weight,
             }
-        result = engines.fit_all(training, settings, cost, calibration, int(self.max_iter))
+        task = engines.Task.of(training, settings)
+        self._signs = task.signs
+        result = engines.fit_all(task, cost, calibration, int(self.max_iter))
         self.C_ = cost
         attrs = {
-            "strategy": loss.strategy,
             "C": float(cost),
             "lapse": LAPSE,
             "link": "softmax",
@@ -308,18 +295,6 @@ class BM2PCAClassifier(MarginClassifier):
             {FEATURE: range(X.shape[1]), axis: range(signs.shape[1])},
             metric=posterior.metric,
             settings=posterior.settings,
-            n_components=None if posterior.one_vs_rest else len(posterior.mean_weights),
+            n_components=len(posterior.mean_weights),
         )
         return self._context.name_dims(declared)
-
-    @property
-    def _signs(self) -> FloatArray:
-        """Signs (N, K) of the training samples, also of unlabelled ones of nearly certain class."""
-        context = self._context
-        coded = context.y if context.index is None else context.index
-        if context.index is None:
-            coded = np.where(np.isin(context.y, (0, 1)), context.y, -1).astype(np.int64)
-        signs = signs_of(coded, len(context.labels))
-        if engines.uses_unlabelled(context.X, signs, self._exclusive):
-            signs, _ = fit_responsibilities(context.X, signs)
-        return signs

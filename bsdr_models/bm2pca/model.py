@@ -9,8 +9,7 @@ With whitened features :math:`a_n`, a fixed linear map of the features
     \phi_n = e^{-C L(y_n, f_n, \sigma^2 |\eta|^2)},
 
 where L is a hinge that the variance of the latent coordinates smooths
-(:mod:`~bsdr_models.bm2pca.smooth_hinge`). One-vs-rest has no Q and weights of the whitened
-features.
+(:mod:`~bsdr_models.bm2pca.subspace`).
 """
 
 from collections.abc import Mapping
@@ -21,9 +20,13 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.tensor.special import logsumexp
 
-from bsdr_models.bm2pca.problem import class_signs, compares_classes, label_signs
-from bsdr_models.bm2pca.smooth_hinge import TINY_WIDTH
-from bsdr_models.bm2pca.subspace import Settings
+from bsdr_models.bm2pca.subspace import (
+    TINY_WIDTH,
+    Settings,
+    class_signs,
+    compares_classes,
+    label_signs,
+)
 from bsdr_models.data.validation import check_features
 from bsdr_models.inference.declaring import NO_PRIORS, OwnPriors, Tensor, read_declared, read_priors
 from bsdr_models.inference.dims import BASIS, COMPONENT, FEATURE, LABEL, OBS, SCORE
@@ -151,31 +154,30 @@ def declare(
     *,
     metric: Metric,
     settings: Settings,
-    n_components: int | None,
+    n_components: int,
     own: OwnPriors = NO_PRIORS,
     name: str = "",
 ) -> pm.Model:
-    """The model of signs (N, K), the axis last in ``coords``; one-vs-rest without components."""
+    """The model of signs (N, K), the axis last in ``coords``."""
     *_, axis = coords
     k = signs.shape[1]
     slopes = metric.effects  # of the whitened features, (D, B)
     sd = settings.weight_precision**-0.5
-    coords = {OBS: range(len(X)), BASIS: range(slopes.shape[1]), **coords}
+    coords = {
+        OBS: range(len(X)),
+        BASIS: range(slopes.shape[1]),
+        COMPONENT: range(n_components),
+        **coords,
+    }
     with pm.Model(name, coords=coords) as model:
         X_data = pm.Data("X", X, dims=(OBS, FEATURE))
         y = pm.Data("y_data", signs, dims=(OBS, axis))
-        Z = (X_data - metric.mean) @ slopes
-        if n_components is None:
-            H = own.declare(pm.Normal, "metric_weights", 0.0, sd, dims=(BASIS, axis))
-            coef = slopes @ H
-        else:
-            model.add_coord(COMPONENT, range(n_components))
-            width = settings.projection_precision**-0.5
-            both = (BASIS, COMPONENT)
-            Q = own.declare(pm.Normal, "metric_projection", 0.0, width, dims=both)
-            H = own.declare(pm.Normal, "weights", 0.0, sd, dims=(COMPONENT, axis))
-            Z = pm.Deterministic("latent", Z @ Q, dims=(OBS, COMPONENT))
-            coef = slopes @ Q @ H
+        width = settings.projection_precision**-0.5
+        Q = own.declare(pm.Normal, "metric_projection", 0.0, width, dims=(BASIS, COMPONENT))
+        H = own.declare(pm.Normal, "weights", 0.0, sd, dims=(COMPONENT, axis))
+        whitened = (X_data - metric.mean) @ slopes
+        Z = pm.Deterministic("latent", whitened @ Q, dims=(OBS, COMPONENT))
+        coef = slopes @ Q @ H
         b = own.declare(pm.Normal, "bias", 0.0, settings.penalty(1, k)[0] ** -0.5, dims=axis)
         pm.Deterministic("coef", coef, dims=(FEATURE, axis))
         pm.Deterministic("intercept", b - metric.mean @ coef, dims=axis)

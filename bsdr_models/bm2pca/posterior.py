@@ -4,22 +4,24 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import issparse
+from scipy.sparse import dia_array, eye_array, issparse
+from scipy.sparse.linalg import LinearOperator, aslinearoperator
 from scipy.special import log_expit, log_softmax, logsumexp
 
 from bsdr_models.bm2pca.factor_model import FactorModel
-from bsdr_models.bm2pca.sparse_metric import SparseMetric, Whitened
-from bsdr_models.bm2pca.subspace import Settings, SubspaceState
+from bsdr_models.bm2pca.subspace import Settings, SubspaceState, Whitened
 from bsdr_models.estimators.calibration import Calibration, Link
 from bsdr_models.learned_metric.metric import Metric
 from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.relevance import LatentCoordinates
-from bsdr_models.numerics.row_space import Rows, as_dense
+from bsdr_models.numerics.row_space import Rows, as_dense, squared_distance, weighted_mean
 
 # Probability that a class is random. A few wrong samples far from the boundary would otherwise
 # decide the temperature.
 LAPSE = 0.01
+# Most numbers of a dense copy of sparse samples.
+MAX_DENSE = 2**25
 # Numbers per dense block of sparse samples.
 BLOCK = 2**22
 # Draws of class scores that missing values leave uncertain, in pairs of opposite sign.
@@ -130,19 +132,40 @@ class Predictor(ABC):
         return self.probabilities(self.scores_at(latent))
 
 
-def score_variance(
-    state: SubspaceState, A: Whitened, covariance: FloatArray, settings: Settings
-) -> FloatArray:
-    r"""Variance of class scores, (M, K), under q(z) and q(H) given Q.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparseMetric:
+    """The Euclidean metric of sparse samples too many to be made dense: g (x - t), an operator."""
 
-    .. math::
-        \operatorname{var} f_c = \sigma^2 |\eta_c|^2 + \tilde z^\top S_c \tilde z
-            + \sigma^2 \operatorname{tr} S_{c,\eta\eta}
-    """
-    rows = np.column_stack([np.ones(A.shape[0]), state.latent(A)])
-    spread = np.sum(state.weights[1:] ** 2, axis=0) + np.einsum("cpp->c", covariance[:, 1:, 1:])
-    quadratic = np.einsum("np,cpq,nq->nc", rows, covariance, rows, optimize=True)
-    return quadratic + settings.latent_variance * spread
+    mean: FloatArray  # t, (D,)
+    gain: float  # g
+
+    @classmethod
+    def learn(cls, X: Rows) -> "SparseMetric":
+        """From labelled samples (N, D)."""
+        mean = weighted_mean(X, np.ones(X.shape[0]))
+        length = float(np.mean(squared_distance(X, mean)))
+        return cls(mean=mean, gain=1.0 / np.sqrt(length) if length > 0.0 else 1.0)
+
+    @property
+    def effects(self) -> dia_array:
+        """Effects of features in whitened ones, g I, (D, D)."""
+        return self.gain * eye_array(len(self.mean))
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Weight of the only candidate."""
+        return {"as they are": 1.0}
+
+    def whiten(self, X: Rows) -> LinearOperator:
+        """Whitened features of samples (M, D), as an operator."""
+        ones = aslinearoperator(np.ones((X.shape[0], 1)))
+        centred = aslinearoperator(X) - ones @ aslinearoperator(self.mean[None])
+        return self.gain * centred
+
+
+def is_large(X: Rows) -> bool:
+    """Whether samples (N, D) are sparse and too many to be made dense."""
+    return issparse(X) and X.shape[0] * X.shape[1] > MAX_DENSE
 
 
 def whiten(metric: Metric | SparseMetric, X: Rows) -> Whitened:
@@ -154,10 +177,7 @@ def whiten(metric: Metric | SparseMetric, X: Rows) -> Whitened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Posterior(Predictor):
-    """One subspace of the whitened features, or one classifier for each outcome.
-
-    Without a projection in the state, one-vs-rest, class scores are the latent coordinates.
-    """
+    """A subspace of the whitened features, and classifiers in it."""
 
     metric: Metric | SparseMetric
     state: SubspaceState  # Q and H
@@ -173,31 +193,18 @@ class Posterior(Predictor):
         """None: features have a metric."""
         return ()
 
-    @property
-    def one_vs_rest(self) -> bool:
-        """Whether each outcome has a classifier of its own."""
-        return self.state.projection is None
-
     def latent(self, X: Rows) -> FloatArray:
         """Mean latent coordinates, (M, R)."""
-        A = whiten(self.metric, X)
-        return self.state.scores(A) if self.one_vs_rest else self.state.latent(A)
+        return self.state.latent(whiten(self.metric, X))
 
     def embed(self, X: Rows) -> LatentCoordinates:
         """Latent coordinates; their covariance neglects correlations of Q's columns and H."""
         A = whiten(self.metric, X)
-        settings = self.settings
-        if self.one_vs_rest:
-            mean = self.state.scores(A)
-            precision = settings.weight_precision
-            variance = score_variance(self.state, A, self.weight_cov, settings)
-        else:
-            mean = self.state.latent(A)
-            precision = settings.projection_precision
-            variance = np.full(mean.shape, settings.latent_variance)
-            if self.projection_cov is not None:
-                variance += np.einsum("mr,krs,ms->mk", A, self.projection_cov, A, optimize=True)
-        variance = variance + self._outside(X)[:, None] / precision
+        mean = self.state.latent(A)
+        variance = np.full(mean.shape, self.settings.latent_variance)
+        if self.projection_cov is not None:
+            variance += np.einsum("mr,krs,ms->mk", A, self.projection_cov, A, optimize=True)
+        variance += self._outside(X)[:, None] / self.settings.projection_precision
         return LatentCoordinates(mean=mean, cov=variance[:, :, None] * np.eye(mean.shape[1]))
 
     def _outside(self, X: Rows) -> FloatArray:
@@ -210,13 +217,12 @@ class Posterior(Predictor):
 
     def scores_at(self, latent: FloatArray) -> FloatArray:
         """Mean class scores at latent coordinates (G, R): (G, K)."""
-        return latent if self.one_vs_rest else self.state.scores_at(latent)
+        return self.state.scores_at(latent)
 
     @property
     def mean_weights(self) -> FloatArray:
         """Weights of the class scores, (R, K)."""
-        weights = self.state.weights
-        return np.eye(weights.shape[1]) if self.one_vs_rest else weights[1:]
+        return self.state.weights[1:]
 
     def draw(self, n_draws: int, rng: np.random.Generator) -> dict[str, FloatArray]:
         """Draws of the classifiers, given the subspace, by name."""
@@ -225,21 +231,20 @@ class Posterior(Predictor):
         full = self.state.weights + noise.T
         weights = full[:, 1:]
         bias = full[:, 0]
+        coef = self.projection @ weights
         Q = self.state.projection
-        if Q is None:
-            coef = self.metric.effects @ weights
-            free = {"metric_weights": weights, "bias": bias}
-        else:
-            coef = self.projection @ weights
-            given = np.broadcast_to(Q, (n_draws, *Q.shape))
-            free = {"metric_projection": given, "weights": weights, "bias": bias}
-        return {"coef": coef, "intercept": bias - self.metric.mean @ coef, **free}
+        return {
+            "coef": coef,
+            "intercept": bias - self.metric.mean @ coef,
+            "metric_projection": np.broadcast_to(Q, (n_draws, *Q.shape)),
+            "weights": weights,
+            "bias": bias,
+        }
 
     @property
     def projection(self) -> FloatArray:
         """Linear map from scaled features to latent coordinates, (P, R)."""
-        Q = self.state.projection
-        return np.asarray(self.metric.effects @ (self.state.weights[1:] if Q is None else Q))
+        return np.asarray(self.metric.effects @ self.state.projection)
 
     def effects(self) -> tuple[FloatArray, FloatArray]:
         """Effects of scaled features on class scores (P, K), and intercepts (K,)."""

@@ -35,31 +35,3 @@ class Problem:
     def subset(self, index: IntArray) -> "Problem":
         """The same problem for some of the samples."""
         return replace(self, X=self.X[index], Y=self.Y[index])
-
-
-def compares_classes(n_samples: int, n_features: int, n_components: int, n_scores: int) -> bool:
-    """Whether the loss of a common subspace is the hinge of all classes.
-
-    With few components no line need separate a class from all others, and with more samples than
-    features the classes are seldom separable.
-    """
-    few = n_components < n_scores - 1
-    return n_scores > 2 and (few or n_samples > n_features)
-
-
-def class_signs(index: IntArray, n_classes: int) -> FloatArray:
-    """Signs (N, K) of classes (N,), 0 of those that are -1; one column for two classes."""
-    first = 1 if n_classes == 2 else 0
-    signs = np.where(index[:, None] == np.arange(first, n_classes), 1.0, -1.0)
-    signs[index < 0] = 0.0
-    return signs
-
-
-def signs_of(coded: IntArray, n_classes: int) -> FloatArray:
-    """Signs (N, K) of classes (N,), or of zeros and ones of labels (N, K); 0 where unknown."""
-    return class_signs(coded, n_classes) if coded.ndim == 1 else label_signs(coded)
-
-
-def label_signs(labels: np.ndarray) -> FloatArray:
-    """Signs (N, K) of zeros and ones, 0 of those that are -1."""
-    return np.where(labels < 0, 0.0, 2.0 * labels.astype(np.float64) - 1.0)

@@ -1,13 +1,11 @@
 """Loss functions of BM2PCA."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar
 
 import numpy as np
 
-from bsdr_models.options import POSITIVE, TOLERANCE, Options, StrOptions
-
-Strategy = Literal["shared", "one_vs_rest"]
+from bsdr_models.options import POSITIVE, TOLERANCE, Options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,13 +15,8 @@ class HingeLoss(Options):
     Parameters
     ----------
     C : float, optional
-        Half the slope of the hinge. By default a few values are compared by cross-validation,
-        except where samples of `BM2PCAClassifier` do not outnumber features. The paper's model has
-        the best one, `BM2PCAClassifier` a weighted geometric mean.
-    strategy : {"shared", "one_vs_rest"}, default="shared"
-        One subspace for all classes, or one for each as in the paper. The subspaces of the classes
-        are concatenated: R components per class in the paper's model, one per class in
-        `BM2PCAClassifier`.
+        Half the slope of the hinge. By default a few values are compared by cross-validation. The
+        paper's model has the best one, `BM2PCAClassifier` a weighted geometric mean.
     calibrate : bool or float, default=True
         Whether held-out class scores choose a softmax temperature; otherwise it is one, or the
         given positive number.
@@ -45,12 +38,10 @@ class HingeLoss(Options):
 
     _constraints: ClassVar[dict[str, list[object]]] = {
         "C": [POSITIVE, None],
-        "strategy": [StrOptions(set(get_args(Strategy)))],
         "calibrate": ["boolean", POSITIVE],
     }
 
     C: float | None = None
-    strategy: Strategy = "shared"
     calibrate: bool | float = True
 
     @property

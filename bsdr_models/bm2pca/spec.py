@@ -1,4 +1,4 @@
-"""Specification of BM2PCA: variables, dims and hyper-parameters of Du et al. (2015)."""
+"""Specification of BM2PCA: the paper, and the variables of the trees with their dims."""
 
 from types import MappingProxyType
 

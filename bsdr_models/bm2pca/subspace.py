@@ -1,4 +1,4 @@
-r"""Max-margin classifiers of whitened features, in a common subspace or one-vs-rest.
+r"""Max-margin classifiers of whitened features in a common subspace.
 
 Latent coordinates are :math:`q(z_n) = N(Q^\top a_n, \sigma^2 I_k)`, with whitened features a_n
 (`bsdr_models.learned_metric.metric`). With :math:`\tilde z = [1; Q^\top a]`, class scores
@@ -10,27 +10,41 @@ maximum of
         - \tfrac{\rho}{2} |Q|^2 - \tfrac{\nu}{2} |H|^2, \qquad
     u = 1 - y f, \qquad D = \sqrt{u^2 + \sigma^2 |\eta_c|^2},
 
-the bound of the hinge pseudo-likelihood with point estimates Q and H and all else profiled out, or
-that of the smoothed hinge of all classes (`smooth_hinge`), with
-:math:`s_c = \sigma^2 |\eta_c|^2`. One classifier for each label, *one-vs-rest*, is the case in
-which Q is the identity.
+the bound of the hinge pseudo-likelihood with point estimates Q and H and all else profiled out. The
+loss u + D of a label is :math:`2 \max(0, u)`, smoothed at its corner. If classes exclude each
+other, the loss of a sample of class y may be the hinge of all classes [1]_,
+:math:`\max_c (f_c - f_y + [c \ne y])`, smoothed by the entropy,
+
+.. math::
+    \log \sum_c \exp(f_c + [c \ne y] + s_c / 2) - f_y, \qquad s_c = \sigma^2 |\eta_c|^2,
+
+an upper bound of its mean over normal class scores by Jensen's inequality.
 
 ``A`` is an (N, R) array, or an operator with ``A @ Q`` and ``A.T @ G``; Y (N, K) holds signs, 0
 without a label.
+
+References
+----------
+.. [1] K. Crammer, Y. Singer (2001). On the algorithmic implementation of multiclass kernel-based
+       vector machines. Journal of Machine Learning Research 2.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import OptimizeResult, minimize
+from scipy.sparse.linalg import LinearOperator
 
-from bsdr_models.bm2pca.smooth_hinge import TINY_WIDTH, multiclass_hinge, smooth_hinge
-from bsdr_models.bm2pca.sparse_metric import Whitened
 from bsdr_models.inference.optimise import advise
 from bsdr_models.inference.result import Result
-from bsdr_models.numerics.arrays import FloatArray
+from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.linalg import inv_spd
 
+# Whitened features of samples (N, B), an array or an operator with products by either side.
+type Whitened = FloatArray | LinearOperator
+
+# Lower bound of D, for a sample exactly on the margin and s = 0.
+TINY_WIDTH = 1e-150
 # Gain of an iteration, relative to the objective, at which to stop.
 TOL = 1e-10
 # Correction pairs of L-BFGS. Ten take a tenth more evaluations, and each pair less time than these.
@@ -66,16 +80,16 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubspaceState:
-    """Q, (B, k), over whitened features, None for the identity, and H = [bias; weights]."""
+    """Q, (B, k), over whitened features, and H = [bias; weights]."""
 
-    projection: FloatArray | None
+    projection: FloatArray
     weights: FloatArray
 
     def latent(self, A: Whitened) -> FloatArray:
         """Mean latent coordinates Q'a, (N, k)."""
-        return np.asarray(A @ self.projection) if self.projection is not None else A
+        return np.asarray(A @ self.projection)
 
-    def scores_at(self, latent: Whitened) -> FloatArray:
+    def scores_at(self, latent: FloatArray) -> FloatArray:
         """f at latent coordinates (G, k): (G, K)."""
         return np.asarray(latent @ self.weights[1:]) + self.weights[0]
 
@@ -86,15 +100,13 @@ class SubspaceState:
     @property
     def packed(self) -> FloatArray:
         """Q and H as a vector."""
-        parts = [self.weights] if self.projection is None else [self.projection, self.weights]
-        return np.concatenate([part.ravel() for part in parts])
+        return np.concatenate([self.projection.ravel(), self.weights.ravel()])
 
     def unpack(self, point: FloatArray) -> "SubspaceState":
         """Another state of the same shapes from its vector."""
-        size = point.size - self.weights.size
-        Q = self.projection
+        size = self.projection.size
         return SubspaceState(
-            projection=None if Q is None else point[:size].reshape(Q.shape),
+            projection=point[:size].reshape(self.projection.shape),
             weights=point[size:].reshape(self.weights.shape),
         )
 
@@ -129,8 +141,6 @@ def objective(
     G *= C
     weight_gradient = np.vstack([G.sum(axis=0), Z.T @ G]) - penalty * H
     weight_gradient[1:] -= C * v * eta * hinge.variance_slope
-    if Q is None:
-        return value, SubspaceState(projection=None, weights=weight_gradient)
     value -= 0.5 * settings.projection_precision * float(np.vdot(Q, Q))
     gradient = np.asarray(A.T @ (G @ eta.T)) - settings.projection_precision * Q
     return value, SubspaceState(projection=gradient, weights=weight_gradient)
@@ -172,23 +182,18 @@ def fit_subspace(
     A: Whitened,
     Y: FloatArray,
     *,
-    n_components: int | None,
+    n_components: int,
     settings: Settings,
     start: SubspaceState | None = None,
     tol: float = TOL,
     max_iter: int = 2000,
 ) -> Result[SubspaceState]:
-    """Maximise J by L-BFGS from ``start``, or else from `initial_state` or from zero.
+    """Maximise J by L-BFGS from ``start``, or else from `initial_state`.
 
-    k is at most ``n_components``; None is for one-vs-rest. ``tol`` is the gain of an iteration,
-    relative to J, at which to stop. The trace is J before the first and after every iteration.
+    k is at most ``n_components``. ``tol`` is the gain of an iteration, relative to J, at which to
+    stop. The trace is J before the first and after every iteration.
     """
-    if start is not None:
-        initial = start
-    elif n_components is None:
-        initial = SubspaceState(projection=None, weights=np.zeros((1 + A.shape[1], Y.shape[1])))
-    else:
-        initial = initial_state(A, Y, n_components, settings)
+    initial = initial_state(A, Y, n_components, settings) if start is None else start
 
     def negative(point: FloatArray) -> tuple[float, FloatArray]:
         value, gradient = objective(initial.unpack(point), A, Y, settings)
@@ -273,15 +278,87 @@ def curvature(state: SubspaceState, A: Whitened, Y: FloatArray, settings: Settin
 def projection_covariance(
     state: SubspaceState, A: Whitened, Y: FloatArray, settings: Settings
 ) -> FloatArray | None:
-    r"""Conditional covariance of each column of Q, (R, B, B); None without Q, or too many axes.
+    r"""Conditional covariance of each column of Q, (R, B, B); None with too many axes.
 
     It is that of the conjugate factor at the maximum,
     :math:`(\rho I + C^2 \sum_{nc} w_{nc} h_{jc}^2 a_n a_n^\top)^{-1}`.
     """
-    if state.projection is None or A.shape[1] > MAX_AXES or not isinstance(A, np.ndarray):
+    if A.shape[1] > MAX_AXES or not isinstance(A, np.ndarray):
         return None
     precisions = curvature(state, A, Y, settings)  # (N, K)
     weights = precisions @ (state.weights[1:] ** 2).T  # (N, R)
     eye = settings.projection_precision * np.eye(A.shape[1])
     stack = np.stack([eye + (A * own[:, None]).T @ A for own in weights.T])
     return inv_spd(stack, name="projection precision")[0]
+
+
+# Signs and losses
+
+
+def compares_classes(n_samples: int, n_features: int, n_components: int, n_scores: int) -> bool:
+    """Whether the loss of a common subspace is the hinge of all classes.
+
+    With few components no line need separate a class from all others, and with more samples than
+    features the classes are seldom separable.
+    """
+    few = n_components < n_scores - 1
+    return n_scores > 2 and (few or n_samples > n_features)
+
+
+def class_signs(index: IntArray, n_classes: int) -> FloatArray:
+    """Signs (N, K) of classes (N,), 0 of those that are -1; one column for two classes."""
+    first = 1 if n_classes == 2 else 0
+    signs = np.where(index[:, None] == np.arange(first, n_classes), 1.0, -1.0)
+    signs[index < 0] = 0.0
+    return signs
+
+
+def signs_of(coded: IntArray, n_classes: int) -> FloatArray:
+    """Signs (N, K) of classes (N,), or of zeros and ones of labels (N, K); 0 where unknown."""
+    return class_signs(coded, n_classes) if coded.ndim == 1 else label_signs(coded)
+
+
+def label_signs(labels: np.ndarray) -> FloatArray:
+    """Signs (N, K) of zeros and ones, 0 of those that are -1."""
+    return np.where(labels < 0, 0.0, 2.0 * labels.astype(np.float64) - 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hinge:
+    """Sum over the labelled entries, and slopes. N samples, K labels."""
+
+    total: float  # Sum of the losses
+    slope: FloatArray  # Minus its derivative by each class score, (N, K)
+    variance_slope: FloatArray  # Twice its derivative by s, (K,)
+
+
+def smooth_hinge(scores: FloatArray, Y: FloatArray, square: FloatArray) -> Hinge:
+    """Sum of the losses of all labels, for signs Y (N, K), 0 if unlabelled, and s (K,)."""
+    known = np.abs(Y)
+    u = 1.0 - Y * scores
+    width = np.maximum(np.sqrt(u**2 + square), TINY_WIDTH)
+    return Hinge(
+        total=float(np.vdot(known, u + width)),
+        slope=Y * (1.0 + u / width),
+        variance_slope=(known / width).sum(axis=0),
+    )
+
+
+def multiclass_hinge(scores: FloatArray, Y: FloatArray, square: FloatArray) -> Hinge:
+    """Sum over samples that have a class, of which one of sign 0 is no alternative."""
+    labelled = (Y > 0.0).any(axis=1)
+    f = scores[labelled]
+    y = Y[labelled]
+    own = y > 0.0
+    alternatives = np.where(y == 0.0, -np.inf, f + 0.5 * square + ~own)
+    top = alternatives.max(axis=1, keepdims=True)
+    share = np.exp(alternatives - top)
+    mass = share.sum(axis=1, keepdims=True)
+    share /= mass
+    slope = np.zeros(scores.shape)
+    slope[labelled] = own - share
+    return Hinge(
+        total=float((top + np.log(mass)).sum() - f[own].sum()),
+        slope=slope,
+        variance_slope=share.sum(axis=0),
+    )

@@ -1,9 +1,10 @@
 r"""Transductive learning: pseudo-labels of unlabelled samples for the recommended model.
 
-Class probabilities are those of the mixture below, at the temperature of maximal leave-one-out
-likelihood of the labelled samples. Unlabelled samples of nearly certain class are used as labelled
-ones by the metric and the hinge, through ``shares`` and ``signs``, if they improve the
-cross-validated log likelihood of the labelled samples by more than its standard error.
+Class probabilities are those of the mixture below, at the temperature that the labelled samples,
+each given all others, have (:mod:`~bsdr_models.estimators.calibration`). Unlabelled samples of
+nearly certain class are used as labelled ones by the metric and the hinge, through ``shares`` and
+``signs``, if they improve the log score of held-out labelled samples by more than its standard
+error.
 
 The model is a mixture of normal classes with flat priors of their means and a common covariance
 :math:`\Psi \sim IW(D + 1, \kappa I)`, where kappa has the largest evidence. With means and
@@ -34,17 +35,19 @@ References
 
 import numpy as np
 from scipy.linalg import eigh
-from scipy.optimize import brentq, minimize, minimize_scalar
+from scipy.optimize import brentq, minimize
 from scipy.special import log_softmax, softmax
 
-from bsdr_models.numerics.arrays import FloatArray
-from bsdr_models.numerics.folds import assign_folds, random_keys
+from bsdr_models.bm2pca.posterior import link_of
+from bsdr_models.estimators.calibration import Calibration, Likelihoods, TemperaturePrior
+from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray
 from bsdr_models.numerics.row_space import RANK_TOL
 
 # Smallest probability of a nearly certain class.
 CERTAIN = 0.95
-# Folds of the labelled samples.
-N_FOLDS = 5
+# Prior of log T of the mixture, whose classes are not normal.
+LOG_T = TemperaturePrior(mean=0.5, sd=1.0)
+LINK = link_of(exclusive=True, lapse=0.0)
 # Fixed-point iterations in each fold.
 FOLD_ITER = 10
 # Mean total variation of a change of responsibilities at which to stop.
@@ -53,39 +56,40 @@ TOL = 1e-3
 MAX_ITER = 50
 # Pseudo-count of each class in the expected class shares of unlabelled samples.
 EVEN_SAMPLES = 5.0
-# Log of the smallest inverse temperature.
-_MIN_LOG_BETA = -9.0
 # Lower limit of class counts.
 _NO_COUNT = 1e-6
 # Numbers per block of (samples, K, K) arrays.
 _BLOCK = 2**22
 
 
-def fit_responsibilities(X: FloatArray, Y: FloatArray) -> tuple[FloatArray, FloatArray | None]:
+def fit_responsibilities(
+    X: FloatArray, Y: FloatArray, fold: IntArray
+) -> tuple[FloatArray, FloatArray | None]:
     """Signs with those of unlabelled samples that are used, (N, K), and class probabilities.
 
     Y (N, K) holds the signs of exclusive classes of complete samples X (N, D): one +1 for a
-    labelled sample, or one column of signs for two classes; zeros without a label. Probabilities
-    (N, J), J = 2 if K = 1, else K, are calibrated, one-hot for a labelled sample, and zero for a
-    sample that is not used; None if no unlabelled one is.
+    labelled sample, or one column of signs for two classes; zeros without a label. Folds (N,) are
+    held out, -1 if never. Probabilities (N, J), J = 2 if K = 1, else K, are calibrated, one-hot for
+    a labelled sample, and zero for a sample that is not used; None if no unlabelled one is.
     """
     classes = ((np.column_stack([-Y, Y]) if Y.shape[1] == 1 else Y) > 0.0).astype(np.float64)
     labelled = (Y != 0.0).any(axis=1)
     present = classes.any(axis=0)
-    if labelled.all() or np.count_nonzero(present) < 2:
+    if labelled.all() or np.count_nonzero(present) < 2 or not (fold >= 0).any():
         return Y, None
     known = classes[:, present]
     expected = known.sum(axis=0) + EVEN_SAMPLES
     expected = expected / expected.sum()
     X = row_coordinates(X)
-    gains = _held_out(X, known, expected)
-    if len(gains) == 0 or np.mean(gains) <= np.std(gains) / np.sqrt(len(gains)):
+    y = np.where(labelled, known.argmax(axis=1), -1)
+    gains = _held_out_gains(X, known, expected, fold, y)
+    if np.mean(gains) <= np.std(gains) / np.sqrt(len(gains)):
         return Y, None
     part = substitute(X, known, expected, tol=TOL, max_iter=MAX_ITER)
     logits = predictive(X, part)
-    beta = temperature(logits[labelled], known[labelled])
+    logits /= _calibrate(logits, y, labelled).temperature
     shares = classes.copy()
-    shares[np.ix_(~labelled, present)] = capped_softmax(beta * logits[~labelled], expected)
+    shares[np.ix_(~labelled, present)] = capped_softmax(logits[~labelled], expected)
     used = labelled | (shares.max(axis=1) > CERTAIN)
     if np.array_equal(used, labelled):
         return Y, None
@@ -95,36 +99,30 @@ def fit_responsibilities(X: FloatArray, Y: FloatArray) -> tuple[FloatArray, Floa
     return np.where((used & ~labelled)[:, None], signs, Y), shares
 
 
-def temperature(logits: FloatArray, classes: FloatArray) -> float:
-    """Maximum likelihood beta in (0, 1] of softmax(beta logits)."""
-
-    def loss(log_beta: float) -> float:
-        return -float(np.sum(classes * log_softmax(np.exp(log_beta) * logits, axis=1)))
-
-    found = minimize_scalar(loss, bounds=(_MIN_LOG_BETA, 0.0), method="bounded")
-    return float(np.exp(found.x)) if found.fun < loss(0.0) else 1.0
+def _calibrate(logits: FloatArray, y: IntArray, used: BoolArray) -> Calibration:
+    """Calibration of log probabilities (N, K) by some samples (N,) of classes y (N,)."""
+    likelihoods = Likelihoods.of([logits], y, [np.where(used, 0, -1)], LINK, LOG_T)
+    return likelihoods.calibrate(used, share=1.0)
 
 
-def _held_out(X: FloatArray, classes: FloatArray, shares: FloatArray) -> FloatArray:
-    """Gain of the held-out log likelihood by unlabelled samples, (M,).
+def _held_out_gains(
+    X: FloatArray, classes: FloatArray, shares: FloatArray, fold: IntArray, y: IntArray
+) -> FloatArray:
+    """Gain of the log score of each held-out sample by the unlabelled samples, (M,).
 
     Both fits have their own temperature. Every fold is refitted, because responsibilities of
-    unlabelled samples depend on the held-out labels. The only sample of a class stays.
+    unlabelled samples depend on the held-out labels.
     """
-    known = np.where(classes.any(axis=1), classes.argmax(axis=1), -1)
-    keys = random_keys(X, known, np.random.default_rng(0))
-    fold = assign_folds(known, keys, n_folds=N_FOLDS)
-    scores = np.zeros((2, *classes.shape))
-    for number in range(fold.max() + 1):
+    out = fold >= 0
+    logits = np.zeros((2, *classes.shape))
+    for number in np.unique(fold[out]):
         own = fold == number
         visible = np.where(own[:, None], 0.0, classes)
         part = substitute(X, visible, shares, tol=0.0, max_iter=FOLD_ITER)
-        for logits, sums in zip(scores, (visible, part), strict=True):
-            logits[own] = predictive(X, sums)[own]
-    right = classes[fold >= 0]
+        for found, sums in zip(logits, (visible, part), strict=True):
+            found[own] = predictive(X, sums)[own]
     supervised, transductive = (
-        np.sum(right * log_softmax(temperature(logits, right) * logits, axis=1), axis=1)
-        for logits in scores[:, fold >= 0]
+        _calibrate(found, y, out).apply(found, LINK)[out, y[out]] for found in logits
     )
     return np.asarray(transductive - supervised)
 

@@ -10,7 +10,7 @@ from scipy.sparse import issparse
 from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.inference import datatree
 from bsdr_models.inference.datatree import Context, InferenceMethod
-from bsdr_models.inference.dims import BASIS, COMPONENT, LABEL, OBS, SCORE, TERM
+from bsdr_models.inference.dims import BASIS, COMPONENT, OBS, SCORE, TERM
 from bsdr_models.inference.result import Result
 from bsdr_models.numerics.arrays import FloatArray
 
@@ -18,7 +18,6 @@ from bsdr_models.numerics.arrays import FloatArray
 FREE_DIMS: dict[str, tuple[str, ...]] = {
     "latent_offset": (OBS, COMPONENT),
     "metric_projection": (BASIS, COMPONENT),
-    "metric_weights": (BASIS, LABEL),
 }
 
 # Draws from the q of mean field.
@@ -70,8 +69,7 @@ def make_tree(
     dims = dict(FREE_DIMS)
     if context.target == "multiclass" and len(context.labels) == 2:
         coords[SCORE] = list(context.labels[1:])
-        dims |= {"weights": (COMPONENT, SCORE), "metric_weights": (BASIS, SCORE)}
-        dims |= dict.fromkeys(("bias", "weight_precision"), (SCORE,))
+        dims |= {"weights": (COMPONENT, SCORE), "bias": (SCORE,), "weight_precision": (SCORE,)}
     return context.fit_tree(
         {"posterior": _recorded(draws, context), "fit": group, **groups},
         SPEC,

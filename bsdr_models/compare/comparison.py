@@ -5,6 +5,7 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -22,15 +23,21 @@ from bsdr_models.compare.baselines import (
     pls_da,
     shrinkage_lda,
 )
-from bsdr_models.compare.cross_validation import Splits, read_classes, read_folds
-from bsdr_models.compare.members import Fold, check_models, predict_fold
+from bsdr_models.compare.cross_validation import (
+    Fold,
+    Splits,
+    check_models,
+    predict_fold,
+    read_classes,
+    read_folds,
+)
 from bsdr_models.compare.stacking import StackedClassifier
 from bsdr_models.data.replicates import warn_of_replicates
 from bsdr_models.data.targets import read_groups
 from bsdr_models.data.training import shared_training
 from bsdr_models.data.validation import check_samples, encode_labels, validate_samples
 from bsdr_models.dgplvm.estimator import DGPLVMClassifier
-from bsdr_models.inference.parallel import Outcome, run_tasks
+from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.metrics import (
     Estimate,
     error_of_folds,
@@ -57,12 +64,6 @@ STACK = "stack"
 # which change a log loss by less than another seed does.
 SAMPLING = Sampling(draws=200)
 NOT_MIXED = "the chains have not mixed"  # what so few draws may seem to show
-# Folds after which a model that is clearly behind has no more fits.
-RACE_FOLDS = 2
-# Fewest samples, or groups, that these must hold out: intervals of fewer are too narrow.
-RACE_SAMPLES = 20
-# Probability of the interval that must lie above `TIE`.
-RACE_PROB = 0.99
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,9 +76,7 @@ class Comparison:
         A line for each model, the lowest log loss first: ``accuracy``; ``log_loss`` in nats per
         sample; ``calibration_error``, the expected one; ``seconds`` of a fit, the median over the
         folds; ``difference`` of log loss from the lowest, with the ends ``low`` and ``high`` of its
-        interval; ``note``, the first error or warning of its fits. NaN if a fit failed. At the end
-        are models that were dropped after two folds, with the scores of these; their difference is
-        that on the same samples.
+        interval; ``note``, the first error or warning of its fits. NaN if a fit failed.
     recommended : str
         Name of the recommended model, "none" if none is better than the class frequencies by 0.01
         nats.
@@ -147,9 +146,7 @@ def compare_models(
     no model is better than the class frequencies by 0.01 nats, "none" is recommended.
     ``recommendation`` says so if the interval of the gain over the class frequencies includes zero.
 
-    To save time, a model is dropped if its log loss in the first two folds is clearly above the
-    lowest, by more than 0.01 nats at the lower end of a 99 % interval, unless it is a member of a
-    stack that is not dropped. In the folds BSDR has 200 draws of each chain.
+    In the folds BSDR has 200 draws of each chain.
 
     Parameters
     ----------
@@ -244,89 +241,42 @@ def compare_models(
         _models(folds, index, samples.shape[1], seeds, sampling) | dict(models or {})
         for sampling in (SAMPLING, None)
     )
-    seed = int(rng.integers(2**31))  # the same weights for every pair
-    ratio = float(np.mean([len(test) / len(train) for train, test in folds]))
-    fits: dict[str, list[_Fit]] = {name: [] for name in compared}
+    seed = int(rng.integers(2**31))
 
-    def fit_all(names: Sequence[str], further: Sequence[Fold]) -> tuple[dict[str, _Scores], bool]:
-        """Fit models in further folds; scores of those whose fits have all succeeded.
+    def fit(fold: Fold) -> dict[str, _Fit]:
+        with shared_training(seed):
+            return _fit_models(compared, X, labels, classes, fold, group_index)
 
-        And whether the user interrupted the run: then only complete folds count.
-        """
-
-        def fit(fold: Fold) -> dict[str, _Fit]:
-            chosen = {name: compared[name] for name in names}
-            with shared_training(seed):
-                return _fit_models(chosen, X, labels, classes, fold, group_index)
-
-        try:
-            run = run_tasks(fit, further, n_jobs=n_jobs, what="Comparison", progressbar=progressbar)
-        except KeyboardInterrupt:
-            if not fits[BASE_RATE]:
-                raise
-            run = Outcome(results={}, interrupted=True)
-        for found in run.results.values():
-            for name, fit_of_fold in found.items():
-                fits[name].append(fit_of_fold)
-        complete = {name: own for name, own in fits.items() if not any(f.failed for f in own)}
-        return {name: _Scores.of(own, index) for name, own in complete.items()}, run.interrupted
-
-    def mean_difference(a: _Scores, b: _Scores, prob: float = PROB) -> Estimate:
-        difference = a.loss - b.loss
-        both = ~np.isnan(difference)
-        own = None if group_index is None else group_index[both]
-        rng = np.random.default_rng(seed)
-        factor = 1.0  # a race is of few folds
-        if prob == PROB:
-            done = [test for _, test in folds[: len(fits[BASE_RATE])]]
-            tested = np.concatenate(done)
-            per_repeat = len(done) * len(np.unique(tested)) / len(tested)
-            factor = error_of_folds(per_repeat, ratio)
-        return mean_of_samples(difference[both], prob=prob, groups=own, rng=rng, factor=factor)
-
-    def clearly_behind(of: Mapping[str, _Scores]) -> dict[str, str]:
-        """Names of the models to drop, and that of the leader."""
-        units = np.concatenate([test for _, test in folds[:RACE_FOLDS]])
-        if len(np.unique(units if group_index is None else group_index[units])) < RACE_SAMPLES:
-            return {}
-        leader = min(of, key=lambda name: of[name].log_loss)
-        lows = {name: mean_difference(of[name], of[leader], RACE_PROB).low for name in of}
-        out = [name for name, low in lows.items() if low > TIE and name != BASE_RATE]
-        stacks = (_members(compared, name) for name in compared if name not in out)
-        return dict.fromkeys(set(out).difference(*stacks), leader)
-
-    scored, interrupted = fit_all([*compared], folds[:RACE_FOLDS])
-    dropped: dict[str, str] = {}
-    if len(folds) > RACE_FOLDS and not interrupted:
-        dropped = clearly_behind(scored)
-        rest = [name for name in compared if name not in dropped]
-        scored, interrupted = fit_all(rest, folds[RACE_FOLDS:])
-    if interrupted:
+    run = run_tasks(fit, folds, n_jobs=n_jobs, what="Comparison", progressbar=progressbar)
+    if run.interrupted:
         warnings.warn(
-            f"interrupted: the scores are those of {len(fits[BASE_RATE])} of {len(folds)} folds",
+            f"interrupted: the scores are those of {len(run.results)} of {len(folds)} folds",
             UserWarning,
             stacklevel=2,
         )
-    failed = {name: _note(own, "failed") for name, own in fits.items() if name not in scored}
-    if failed and not set(scored) - {BASE_RATE, *dropped}:
+    fits = {name: [found[name] for found in run.results.values()] for name in compared}
+    failed = {name: note for name, own in fits.items() if (note := _note(own, "failed"))}
+    if not set(fits) - {BASE_RATE, *failed}:
         raise RuntimeError(f"every model failed; the last of them: {[*failed.values()][-1]}")
     for name, note in failed.items():
         warnings.warn(f"{name} has no scores: {note}", UserWarning, stacklevel=2)
+    scored = {name: _Scores.of(own, index) for name, own in fits.items() if name not in failed}
+    tested = np.concatenate([fit.test for fit in fits[BASE_RATE]])
+    per_repeat = len(run.results) * len(np.unique(tested)) / len(tested)
+    ratio = float(np.mean([len(test) / len(train) for train, test in folds]))
+    factor = error_of_folds(per_repeat, ratio)
+    difference = partial(_mean_difference, groups=group_index, seed=seed, factor=factor)
 
-    ranked = sorted(scored, key=lambda name: (name in dropped, scored[name].log_loss))
-    behind = {name: mean_difference(scored[name], scored[ranked[0]]) for name in ranked}
+    ranked = sorted(scored, key=lambda name: scored[name].log_loss)
     lowest = ranked[0]
-    kept = [name for name in scored if name not in dropped]
-    chosen = next(name for name in kept if name == lowest or behind[name].high < TIE)
+    behind = {name: difference(scored[name], scored[lowest]) for name in ranked}
+    chosen = next(name for name in scored if name == lowest or behind[name].high < TIE)
     if behind[BASE_RATE].value < TIE:
         chosen = BASE_RATE
-    elif chosen == lowest and STACK in kept and behind[STACK].low <= 0.0:
+    elif chosen == lowest and STACK in scored and behind[STACK].low <= 0.0:
         chosen = STACK
     best = next(name for name in ranked if name != BASE_RATE)
-    gain = mean_difference(scored[BASE_RATE], scored[best if chosen == BASE_RATE else chosen])
-    notes = {name: [_note(fits[name], "warned")] for name in ranked}
-    for name, leader in dropped.items():
-        notes[name] += [f"dropped after {RACE_FOLDS} folds, clearly behind {leader}"]
+    gain = difference(scored[BASE_RATE], scored[best if chosen == BASE_RATE else chosen])
     lines = [
         {
             "model": name,
@@ -334,7 +284,7 @@ def compare_models(
             "difference": behind[name].value,
             "low": behind[name].low,
             "high": behind[name].high,
-            "note": "; ".join(filter(None, notes[name])),
+            "note": _note(fits[name], "warned"),
         }
         for name in ranked
     ]
@@ -464,6 +414,17 @@ class _Scores:
     def log_loss(self) -> float:
         """Mean over the samples held out, in nats."""
         return self.line["log_loss"]
+
+
+def _mean_difference(
+    a: _Scores, b: _Scores, *, groups: IntArray | None, seed: int, factor: float
+) -> Estimate:
+    """Mean difference of the log losses of two models, its interval widened by a factor."""
+    difference = a.loss - b.loss
+    both = ~np.isnan(difference)
+    own = None if groups is None else groups[both]
+    rng = np.random.default_rng(seed)  # the same weights for every pair
+    return mean_of_samples(difference[both], prob=PROB, groups=own, rng=rng, factor=factor)
 
 
 def _note(fits: Sequence[_Fit], happened: str) -> str:

@@ -1,10 +1,25 @@
-"""Several classifiers as one, by weights from predictions of samples that their fits have not seen.
+r"""Several classifiers as one, by weights from predictions of samples their fits have not seen.
 
 A fit has three steps. Each member is fitted to all samples, and predicts each of them held out: by
 the held-out probabilities of its own fit, or by refits in folds (`_fit_member`). The held-out
-probabilities and the classes give the weights (`pooling`), and the probabilities of the samples of
-a fold by weights of the others (`_pool_held_out`). New samples are predicted by the members and the
-weights (`_log_proba`), and shown in the plane of the held-out predictions.
+probabilities and the classes give the weights (`pool_weights`), and the probabilities of the
+samples of a fold by weights of the others (`_pool_held_out`). New samples are predicted by the
+members and the weights (`_log_proba`), and shown in the plane of the held-out predictions.
+
+Log probabilities of M classifiers are pooled,
+
+.. math::
+    \log p(k \mid x) = \sum_m w_m \log p_m(k \mid x) - \log Z(x), \qquad w_m \ge 0 .
+
+Weights maximise the log score of held-out samples and a prior of equal weights that is worth as
+much as S samples. With v the mean information of a sample about a weight, at equal weights,
+
+.. math::
+    -\log p(w) = \frac{S v}{2} \Bigl[\sum_m \Bigl(w_m - \frac{1}{M}\Bigr)^2
+    + 10 \Bigl(\sum_m w_m - 1\Bigr)^2\Bigr] .
+
+The sum of the weights is an inverse temperature: the second term is for few held-out samples that
+are all predicted well, and would make it overconfident.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,6 +31,7 @@ from typing import TYPE_CHECKING, ClassVar, Self, override
 import numpy as np
 import pandas as pd
 import xarray as xr
+from scipy.optimize import minimize
 from scipy.special import log_softmax
 from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
@@ -25,7 +41,7 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from bsdr_models.bm2pca import BM2PCAClassifier
 from bsdr_models.bsdr import BSDRClassifier
-from bsdr_models.compare.members import (
+from bsdr_models.compare.cross_validation import (
     check_models,
     class_probabilities,
     errors_name,
@@ -33,7 +49,6 @@ from bsdr_models.compare.members import (
     predict_fold,
     refuse_frozen,
 )
-from bsdr_models.compare.pooling import log_pool, pool_weights
 from bsdr_models.data.targets import Targets, read_classes
 from bsdr_models.data.training import Training, shared_training
 from bsdr_models.data.validation import validate_samples
@@ -57,6 +72,12 @@ if TYPE_CHECKING:
 # Probabilities below are taken as this one: members are overconfident about samples unlike the
 # training samples, which held-out ones do not show, and one of them could exclude a class.
 FLOOR = 1e-3
+# Precision of the sum of the weights of a pool, in multiples of that of single ones.
+OF_SUM = 10.0
+# S: with fewer, weights of thirty samples follow the member that was lucky with them, even into
+# confidence where there is no signal.
+SHRINKAGE = 50.0
+
 MEMBER = "member"
 DIMS = {"weights": (MEMBER,), "fold": (OBS,), "X": (OBS, FEATURE)}
 SPEC = ModelSpec(
@@ -461,3 +482,47 @@ def _pool_held_out(
         pooled[own] = log_pool(weights, log_p[:, own])
         in_fold[own] = number
     return pooled, in_fold
+
+
+# Weights
+
+
+def log_pool(weights: FloatArray, log_p: FloatArray) -> FloatArray:
+    """Log probabilities (..., K) of the log-linear pool of log_p (M, ..., K)."""
+    return np.asarray(log_softmax(np.tensordot(weights, log_p, 1), axis=-1))
+
+
+def pool_loss(
+    weights: FloatArray, log_p: FloatArray, y: IntArray, precision: FloatArray
+) -> tuple[float, FloatArray, FloatArray]:
+    """Negative log posterior of weights (M,) given log_p (M, N, K), its gradient and Hessian."""
+    rows = np.arange(len(y))
+    shift = weights - 1.0 / len(weights)
+    pooled = log_pool(weights, log_p)
+    p = np.exp(pooled)
+    centred = log_p - np.sum(p * log_p, axis=2, keepdims=True)
+    value = float(0.5 * shift @ precision @ shift - pooled[rows, y].sum())
+    gradient = precision @ shift - centred[:, rows, y].sum(axis=1)
+    return value, gradient, precision + np.einsum("ink,nk,jnk->ij", centred, p, centred)
+
+
+def pool_weights(
+    log_p: FloatArray, y: IntArray, shrinkage: float = SHRINKAGE
+) -> tuple[FloatArray, FloatArray]:
+    """Weights (M,) by held-out log probabilities (M, N, K) of classes y (N,), and their errors."""
+    n_members, n, _ = log_p.shape
+    equal = np.full(n_members, 1.0 / n_members)
+    eye = np.eye(n_members)
+    information = np.trace(pool_loss(equal, log_p, y, 0.0 * eye)[2]) / n_members
+    # The mean of the samples and one of unit information, which is all there is without samples.
+    mean_information = (information + 1.0) / (n + 1.0)
+    precision = shrinkage * mean_information * (eye + OF_SUM)
+    weights = minimize(
+        lambda weights: pool_loss(weights, log_p, y, precision)[:2],
+        equal,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(0.0, None)] * n_members,
+    ).x
+    curvature = pool_loss(weights, log_p, y, precision)[2]
+    return np.asarray(weights), np.sqrt(np.diag(np.linalg.inv(curvature)))

@@ -251,7 +251,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         --------
         >>> from bsdr_models import BM2PCAClassifier
         >>> BM2PCAClassifier().set_params(loss__C=10.0)
-        BM2PCAClassifier(loss=HingeLoss(C=10.0, strategy='shared', calibrate=True))
+        BM2PCAClassifier(loss=HingeLoss(C=10.0, calibrate=True))
         """
         nested: dict[str, dict[str, object]] = {}
         for key in [key for key in params if "__" in key]:

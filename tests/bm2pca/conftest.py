@@ -408,7 +408,6 @@ def case(request):
 FEW_DRAWS = {"sampling__draws": 30, "sampling__tune": 30, "sampling__chains": 2}
 FORMS = {
     "default": {},
-    "default_one_vs_rest": {"loss__strategy": "one_vs_rest"},
     "paper": {},
     "gibbs": {"inference": "gibbs", **FEW_DRAWS},
     "nuts": {"inference": "nuts", **FEW_DRAWS, "sampling__draws": 5, "sampling__tune": 5},

@@ -12,7 +12,7 @@ from bsdr_models.bm2pca import mean_field
 
 pytestmark = pytest.mark.filterwarnings("ignore:R-hat of the identified quantities")
 
-BY_SWEEPS = ("default", "default_one_vs_rest", "regressor")
+BY_SWEEPS = ("default", "regressor")
 every_estimator = pytest.mark.parametrize("name", BY_SWEEPS)
 
 

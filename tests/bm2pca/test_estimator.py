@@ -17,14 +17,14 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from bsdr_models import BM2PCAClassifier, BM2PCAPriors, BM2PCARegressor, HingeLoss, Sampling
-from bsdr_models.bm2pca.problem import signs_of
+from bsdr_models import BM2PCAClassifier, BM2PCAPriors, BM2PCARegressor, Sampling
+from bsdr_models.bm2pca.subspace import signs_of
 from bsdr_models.data.targets import read_classes
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.papers import PaperBM2PCAClassifier
 from bsdr_models.papers.bm2pca import predict
 
-FORMS = ("default", "default_one_vs_rest", "paper")
+FORMS = ("default", "paper")
 SLOW = pytest.mark.slow
 every_form = pytest.mark.parametrize("form", FORMS)
 
@@ -42,10 +42,8 @@ def wine_models(wine):
 
     @functools.cache
     def fit(form):
-        if form == "paper":
-            return PaperBM2PCAClassifier(random_state=0).fit(*wine[::2])
-        strategy = "one_vs_rest" if form.endswith("one_vs_rest") else "shared"
-        return BM2PCAClassifier(loss=HingeLoss(strategy=strategy), random_state=0).fit(*wine[::2])
+        kind = PaperBM2PCAClassifier if form == "paper" else BM2PCAClassifier
+        return kind(random_state=0).fit(*wine[::2])
 
     return fit
 
@@ -74,7 +72,7 @@ def test_wine(wine, wine_models, form):
 @every_form
 def test_fitted_attributes(wine, wine_models, form):
     train, model = wine[0], wine_models(form)
-    width = dict(zip(FORMS, (2, 3, 10), strict=True))[form]
+    width = dict(zip(FORMS, (2, 10), strict=True))[form]
     assert model.classes_.tolist() == [0, 1, 2]
     assert model.n_features_in_ == 13
     assert model.components_.shape == (width, 13)
@@ -83,7 +81,7 @@ def test_fitted_attributes(wine, wine_models, form):
     np.testing.assert_allclose(model.scale_, train.std(axis=0))
     np.testing.assert_allclose(model.relevance_.sum(), 1.0)
     assert model.relevance_.shape == (width,)
-    trace = model.objective_ if form.startswith("default") else model.lower_bounds_
+    trace = model.objective_ if form == "default" else model.lower_bounds_
     assert model.n_iter_ == len(trace)
     assert not model.interrupted_
     assert model.converged_
@@ -134,7 +132,6 @@ def share_of(y):
     ("form", "target"),
     [
         *(("default", target) for target in ("classes", "two classes", "labels")),
-        ("default_one_vs_rest", "labels"),
     ],
 )
 def test_prediction_methods_agree(make_form, form, target):
@@ -159,7 +156,7 @@ def test_prediction_methods_agree(make_form, form, target):
         assert (f.ndim == 1) == (target == "two classes")
         expected = softmax(both / model.temperature_, axis=1)
         predicted, n_outcomes = model.classes_[both.argmax(axis=1)], both.shape[1]
-    if form.startswith("default"):
+    if form == "default":
         expected = 0.99 * expected + 0.01 / n_outcomes
     signal = model.idata_.attrs["signal"]
     frequency = y[:120].mean(axis=0) if target == "labels" else share_of(y[:120])
@@ -202,19 +199,18 @@ def test_unlabeled_markers(kind):
     np.testing.assert_array_equal(signs[0], [1.0, -1.0, -1.0])
 
 
-@pytest.mark.parametrize("form", ["default", pytest.param("default_one_vs_rest", marks=SLOW)])
-def test_sparse_fit_equals_unscaled_dense_fit(make_form, form):
+def test_sparse_fit_equals_unscaled_dense_fit(make_form):
     """The dense fit has no scaler."""
     rng = np.random.default_rng(98)
     y = np.arange(60) % 3
     X = rng.random((60, 30)) + 5.0 * np.eye(3)[y] @ rng.random((3, 30))
     X[rng.random(X.shape) < 0.7] = 0.0
-    model = make_form(form, loss__calibrate=True).fit(sparse.csr_matrix(X), y)
+    model = make_form("default", loss__calibrate=True).fit(sparse.csr_matrix(X), y)
     np.testing.assert_array_equal(model.mean_, 0.0)
     np.testing.assert_array_equal(model.scale_, 1.0)
     dense = DenseAsItIs(**model.get_params(deep=False)).fit(X, y)
     # Axes differ, and so does the optimum up to the tolerance of 1e-5.
-    rough = dict.fromkeys(("rtol", "atol"), 0.03 if form.endswith("one_vs_rest") else 0.01)
+    rough = {"rtol": 0.01, "atol": 0.01}
     np.testing.assert_allclose(model.temperature_, dense.temperature_, **rough)
     for form in (sparse.csr_array, sparse.csc_matrix, sparse.coo_array, np.asarray):
         got = model.decision_function(form(X))

@@ -8,9 +8,9 @@ from scipy import sparse
 from scipy.stats import ortho_group
 
 from bsdr_models import BM2PCAClassifier, HingeLoss
-from bsdr_models.bm2pca import engines, posterior, sparse_metric, subspace
+from bsdr_models.bm2pca import engines, posterior, subspace
 from bsdr_models.bm2pca.engines import OF_FOLD, Settings, Task
-from bsdr_models.bm2pca.sparse_metric import SparseMetric, is_large
+from bsdr_models.bm2pca.posterior import SparseMetric, is_large
 from bsdr_models.data.training import Training
 from bsdr_models.learned_metric.weights import MetricWeights
 
@@ -124,14 +124,10 @@ def test_the_learned_metric_discounts_variation_within_classes():
 
 
 @pytest.mark.parametrize(
-    ("kind", "strategy"),
-    [
-        *((kind, "shared") for kind in ("missing", "lone", "unlabelled", "constant")),
-        *((kind, "one_vs_rest") for kind in ("wide", "labels", "sparse")),
-    ],
+    "kind", ["missing", "lone", "unlabelled", "constant", "wide", "labels", "sparse"]
 )
 @pytest.mark.filterwarnings("ignore:class 3 has a single sample", "ignore:1 of 12 features are")
-def test_every_kind_of_samples_and_labels_is_fitted(kind, strategy):
+def test_every_kind_of_samples_and_labels_is_fitted(kind):
     X, y, rng = make_samples(n=240, d=100 if kind == "wide" else D)
     new, truth, X, y = X[N:], y[N:], X[:N], y[:N].copy()
     if kind == "missing":
@@ -147,8 +143,7 @@ def test_every_kind_of_samples_and_labels_is_fitted(kind, strategy):
     if kind == "constant":
         X[:, 5] = 2.0
     unlabeled = -1 if kind == "unlabelled" else None
-    loss = HingeLoss(strategy=strategy)
-    model = BM2PCAClassifier(loss=loss, unlabeled=unlabeled, random_state=0).fit(X, y)
+    model = BM2PCAClassifier(unlabeled=unlabeled, random_state=0).fit(X, y)
     predicted = model.predict(new)
     if kind == "labels":
         predicted = model.predict_proba(new).argmax(axis=1)
@@ -193,7 +188,7 @@ def test_the_operator_is_the_euclidean_metric(monkeypatch):
     X, y, _ = sparse_samples()
     new, tight = X[::3], {"rtol": 1e-3, "atol": 1e-3}
     exact = BM2PCAClassifier(metric="identity", loss=FIXED, random_state=0).fit(X, y)
-    monkeypatch.setattr(sparse_metric, "MAX_DENSE", 100)
+    monkeypatch.setattr(posterior, "MAX_DENSE", 100)
     monkeypatch.setattr(subspace, "MAX_AXES", 20)
     assert is_large(X)
     assert not is_large(X.toarray())
@@ -203,8 +198,6 @@ def test_the_operator_is_the_euclidean_metric(monkeypatch):
     np.testing.assert_allclose(model.decision_function(new), exact.decision_function(new), **tight)
     np.testing.assert_allclose(np.abs(model.components_), np.abs(exact.components_), **tight)
     assert np.isfinite(model.transform(new, return_cov=True)[1]).all()
-    with pytest.raises(ValueError, match="strategy='one_vs_rest' needs n_samples or n_features"):
-        BM2PCAClassifier(loss=HingeLoss(strategy="one_vs_rest")).fit(X, y)
 
 
 def test_coordinates_of_the_operator():

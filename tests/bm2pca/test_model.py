@@ -456,16 +456,15 @@ def test_real_targets_are_drawn_from_their_density(spread):
 
 
 @pytest.mark.parametrize(
-    ("case", "strategy", "n_components"),
+    ("case", "n_components"),
     [
-        ("classes", "shared", 2),
-        ("classes", "one_vs_rest", 1),
-        pytest.param("classes", "shared", 1, marks=SLOW),
-        pytest.param("two classes", "shared", 1, marks=SLOW),
-        pytest.param("labels", "shared", 2, marks=SLOW),
+        ("classes", 2),
+        pytest.param("classes", 1, marks=SLOW),
+        pytest.param("two classes", 1, marks=SLOW),
+        pytest.param("labels", 2, marks=SLOW),
     ],
 )
-def test_pseudo_posterior_is_that_of_the_engine(case, strategy, n_components):
+def test_pseudo_posterior_is_that_of_the_engine(case, n_components):
     """The log density differs from the objective by a constant; the tree holds its variables."""
     X, y = load_wine(return_X_y=True)
     X, y = X[::3], y[::3].astype(float)
@@ -474,7 +473,7 @@ def test_pseudo_posterior_is_that_of_the_engine(case, strategy, n_components):
         X, y = X[y != 0.0], y[y != 0.0]
     if case == "labels":
         y = np.column_stack([y == 0.0, X[:, 0] > 13.0])
-    loss = HingeLoss(C=0.7, strategy=strategy)
+    loss = HingeLoss(C=0.7)
     model = BM2PCAClassifier(n_components, loss=loss, unlabeled=np.nan, random_state=0).fit(X, y)
     declared, posterior = model.model_, model._posterior
     log_density = declared.compile_logp(**FAST)
@@ -485,9 +484,7 @@ def test_pseudo_posterior_is_that_of_the_engine(case, strategy, n_components):
     for _ in range(3):
         point = posterior.state.unpack(rng.standard_normal(posterior.state.packed.size))
         value, _ = subspace.objective(point, A, signs, posterior.settings)
-        names = {"metric_weights": point.weights[1:]}
-        if strategy == "shared":
-            names = {"metric_projection": point.projection, "weights": point.weights[1:]}
+        names = {"metric_projection": point.projection, "weights": point.weights[1:]}
         gaps.append(log_density({"bias": point.weights[0], **names}) - value)
     np.testing.assert_allclose(gaps, gaps[0], rtol=1e-9)
     posterior = model.idata_["posterior"]

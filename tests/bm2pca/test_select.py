@@ -164,18 +164,16 @@ def test_weights_of_costs_are_powers_of_the_held_out_likelihood(monkeypatch):
     assert weight.max() < 0.9  # no cost is alone
 
 
-def third_fold(strategy):
+def third_fold():
     """Training samples, settings, and a fold."""
     X, y = wide_samples()
     training = make_training(X, y, 3, metric="auto")
-    n_components = 2 if strategy == "shared" else None
-    settings = Settings(n_components=n_components, multiclass=False, exclusive=True)
+    settings = Settings(n_components=2, multiclass=False, exclusive=True)
     return training, settings, (0, 2)
 
 
-@pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
-def test_scores_of_a_fold_are_those_of_a_fit_without_it(strategy):
-    training, settings, fold = third_fold(strategy)
+def test_scores_of_a_fold_are_those_of_a_fit_without_it():
+    training, settings, fold = third_fold()
     out = training.out(fold)
     alone = replace(
         training,
@@ -191,15 +189,14 @@ def test_scores_of_a_fold_are_those_of_a_fit_without_it(strategy):
     assert not np.array_equal(A, plain)
     for cost in (1.0, 10.0):
         calibration = Calibration()
-        fit = default_engines.fit_all(alone, settings, cost, calibration, max_iter=2000)
+        fit = default_engines.fit_all(Task.of(alone, settings), cost, calibration, max_iter=2000)
         expected = fit.posterior.scores(training.X[out])
         state = task.fit(cost, max_iter=2000).posterior
         np.testing.assert_allclose(state.scores(A), expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("strategy", ["shared", "one_vs_rest"])
-def test_a_fit_from_that_of_another_cost_has_the_same_scores(strategy):
-    training, settings, fold = third_fold(strategy)
+def test_a_fit_from_that_of_another_cost_has_the_same_scores():
+    training, settings, fold = third_fold()
     task = Task.of(training, settings, fold)
     A = task.metric.whiten(training.X[training.out(fold)])
     tight = {"tol": 1e-14, "max_iter": 5000}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from bsdr_models.bm2pca.smooth_hinge import multiclass_hinge, smooth_hinge
+from bsdr_models.bm2pca.subspace import multiclass_hinge, smooth_hinge
 
 
 def test_sums_are_those_of_the_labelled_entries():

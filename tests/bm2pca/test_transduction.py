@@ -10,17 +10,16 @@ from bsdr_models.bm2pca import subspace, transduction
 from bsdr_models.bm2pca.transduction import (
     effective_sizes,
     evidence_kappa,
-    fit_responsibilities,
     row_coordinates,
     shrunk_scatter,
 )
 from bsdr_models.learned_metric.metric import ClassBasis, Metric, named_weights
+from bsdr_models.numerics.folds import make_folds, random_keys
 
 # N, d, K
 SHAPES = {"tall": (14, 3, 3), "wide": (9, 12, 2), "many classes": (20, 6, 5)}
 
 every_shape = pytest.mark.parametrize("size", SHAPES)
-every_strategy = pytest.mark.parametrize("strategy", ["one_vs_rest", "shared"])
 
 
 def make_samples(size, seed=0):
@@ -53,19 +52,22 @@ def span_coordinates(X):
     return U[:, kept] * s[kept]
 
 
-def scores(strategy, A, Y, rows):
-    n_components = 10 if strategy == "shared" else None
-    return subspace.fit_subspace(
-        A, Y, n_components=n_components, settings=subspace.Settings()
-    ).posterior.scores(rows)
+def fit_responsibilities(X, Y):
+    """With folds of the labelled samples."""
+    y = np.where(Y.any(axis=1), Y.argmax(axis=1), -1)
+    keys = random_keys(X, y, np.random.default_rng(0))
+    return transduction.fit_responsibilities(X, Y, make_folds(keys, y))
 
 
-def fit_and_score(strategy, X, signs, rows):
+def fit_and_score(X, signs, rows):
     """Class scores of new samples."""
     used = signs.any(axis=1)
     basis = ClassBasis.of(signs[used].argmax(axis=1))
     metric = Metric.learn(X[used], basis, named_weights("auto"), np.ones(X.shape[1]))
-    return scores(strategy, metric.whiten(X), signs, metric.whiten(rows))
+    fit = subspace.fit_subspace(
+        metric.whiten(X), signs, n_components=10, settings=subspace.Settings()
+    )
+    return fit.posterior.scores(metric.whiten(rows))
 
 
 @every_shape
@@ -203,16 +205,6 @@ def test_capped_softmax_satisfies_the_kkt_conditions():
     np.testing.assert_allclose(price * (most - found.sum(axis=0)), 0.0, atol=0.05)
 
 
-def test_temperature_matches_confidence_to_accuracy():
-    """A log odds of 6 that is right 9 times in 10 is worth log 9."""
-    logits = np.tile([6.0, 0.0], (10, 1))
-    classes = np.tile([1.0, 0.0], (10, 1))
-    assert transduction.temperature(logits, classes) == 1.0
-    classes[0] = [0.0, 1.0]
-    assert transduction.temperature(logits, classes) == pytest.approx(np.log(9) / 6, rel=1e-4)
-    assert transduction.temperature(0.1 * logits, classes) == 1.0
-
-
 def test_clusters_are_found_from_two_labelled_samples_each():
     X, y, Y = make_clusters()
     signs, shares = fit_responsibilities(X, Y)
@@ -279,20 +271,19 @@ def split(y, seed, n_labelled=2, n_test=0.3):
     return np.array(labelled), np.array(free), np.array(test)
 
 
-def gain(strategy, X, y, labelled, free, test):
+def gain(X, y, labelled, free, test):
     """Test accuracy without and with the unlabelled samples."""
     train = np.concatenate([X[labelled], X[free]])
     Y = hide(np.concatenate([y[labelled], y[free]]), len(labelled))
     signs, _ = fit_responsibilities(train, Y)
-    alone = fit_and_score(strategy, train[: len(labelled)], Y[: len(labelled)], X[test])
-    both = fit_and_score(strategy, train, signs, X[test])
+    alone = fit_and_score(train[: len(labelled)], Y[: len(labelled)], X[test])
+    both = fit_and_score(train, signs, X[test])
     return np.array([np.mean(s.argmax(axis=1) == y[test]) for s in (alone, both)])
 
 
 @pytest.mark.slow
-@every_strategy
-def test_transduction_improves_digits_in_every_split(strategy):
+def test_transduction_improves_digits_in_every_split():
     X, y = load_digits(return_X_y=True)
-    pairs = np.array([gain(strategy, X, y, *split(y, seed)) for seed in range(3)])
+    pairs = np.array([gain(X, y, *split(y, seed)) for seed in range(3)])
     assert np.all(pairs[:, 1] > pairs[:, 0])
     assert np.mean(pairs[:, 1] - pairs[:, 0]) > 0.08

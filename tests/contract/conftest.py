@@ -22,7 +22,6 @@ from bsdr_models import (
     DGPLVMOptimization,
     DGPLVMPriors,
     EpsilonInsensitiveLoss,
-    HingeLoss,
     Sampling,
 )
 from bsdr_models.papers import PaperBM2PCAClassifier, PaperBSDRClassifier, PaperDGPLVMClassifier
@@ -46,9 +45,6 @@ CLASSIFIERS = {
     ),
     "bsdr_gibbs": PaperBSDRClassifier(priors=SAMPLING, random_state=0).set_params(**FEW_DRAWS),
     "bm2pca": BM2PCAClassifier().set_params(**FREE),
-    "bm2pca_one_vs_rest": BM2PCAClassifier(
-        loss=HingeLoss(strategy="one_vs_rest", C=1.0)
-    ).set_params(**FREE),
     "bm2pca_paper": PaperBM2PCAClassifier(random_state=0),
     "bm2pca_gibbs": PaperBM2PCAClassifier(2, random_state=0).set_params(
         **FEW_DRAWS | {"sampling__draws": 8, "sampling__tune": 8}

@@ -485,7 +485,7 @@ ARGUMENTS_REFUSED = {
     ),
     **dict.fromkeys(
         (
-            *("inference", "loss__strategy", "priors__criterion"),
+            *("inference", "priors__criterion"),
             *("criterion", "approximation"),
         ),
         CHOICES,

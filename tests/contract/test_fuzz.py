@@ -60,7 +60,7 @@ CHOICES = {
     "PaperBSDRClassifier": PAPER,
     "BM2PCAClassifier": (
         {"metric": "identity", "max_iter": 20},
-        {"metric": "unit", "loss__strategy": "one_vs_rest", "max_iter": 20},
+        {"metric": "unit", "max_iter": 20},
     ),
     "PaperBM2PCAClassifier": (
         {"max_iter": 3, **UNSCALED},

@@ -22,9 +22,6 @@ from bsdr_models.numerics.outliers import Reference
 MODELS = {
     "bsdr": BSDRClassifier(sampling=Sampling(chains=1), random_state=0),
     "bm2pca": BM2PCAClassifier(loss=HingeLoss(C=1.0), random_state=0),
-    "bm2pca_one_vs_rest": BM2PCAClassifier(
-        loss=HingeLoss(C=1.0, strategy="one_vs_rest"), random_state=0
-    ),
     "dgplvm": DGPLVMClassifier(random_state=0),
 }
 LINEAR = [name for name in MODELS if name != "dgplvm"]

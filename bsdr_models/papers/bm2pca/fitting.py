@@ -13,8 +13,9 @@ from bsdr_models.bm2pca.conjugate import fit_mean_field
 from bsdr_models.bm2pca.loss_augmentation import margins_of
 from bsdr_models.bm2pca.mean_field import with_ones
 from bsdr_models.bm2pca.priors import Priors
-from bsdr_models.bm2pca.problem import Problem, signs_of
+from bsdr_models.bm2pca.problem import Problem
 from bsdr_models.bm2pca.spec import SPEC
+from bsdr_models.bm2pca.subspace import signs_of
 from bsdr_models.bm2pca.trees import make_tree, per_class
 from bsdr_models.data.validation import warn_unless_mixed
 from bsdr_models.inference import datatree, dims
