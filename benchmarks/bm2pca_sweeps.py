@@ -7,9 +7,9 @@ import numpy as np
 from benchmarks.page import table as as_markdown
 from benchmarks.sweeps import products
 from benchmarks.timing import Work, medians
-from bsdr_models.bm2pca import mean_field
-from bsdr_models.bm2pca.mean_field import FactorState, ViewData
 from bsdr_models.bm2pca.priors import PAPER
+from bsdr_models.papers.bm2pca import mean_field
+from bsdr_models.papers.bm2pca.mean_field import FactorState, ViewData
 
 COST, N_WARM = 10.0, 3
 

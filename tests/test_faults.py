@@ -24,11 +24,12 @@ from bsdr_models import (
     HingeLoss,
     cross_validated_map,
 )
-from bsdr_models.bm2pca import mean_field, subspace
+from bsdr_models.bm2pca import subspace
 from bsdr_models.bsdr import hmc
 from bsdr_models.dgplvm import map_search
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.papers import PaperBSDRClassifier
+from bsdr_models.papers.bm2pca import mean_field
 from bsdr_models.papers.bsdr import Optimization
 
 ROOT = Path(bsdr_models.__file__).parents[1]

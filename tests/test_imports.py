@@ -61,7 +61,7 @@ import sys
 import numpy as np
 from bsdr_models.papers.bsdr import mean_field
 from bsdr_models.papers.bsdr.priors import Priors
-from bsdr_models.inference.coordinate_ascent import run_coordinate_ascent
+from bsdr_models.papers.coordinate_ascent import run_coordinate_ascent
 
 rng = np.random.default_rng(0)
 y = np.arange(30) % 3

@@ -703,7 +703,7 @@ FORGED = {
     ),
     "a package of a similar name": (root("bsdr_models_evil.Model"), "Untrusted types .*evil.Model"),
     "a class with methods alone": (
-        node("bsdr_models.inference.coordinate_ascent._Ascent"),
+        node("bsdr_models.papers.coordinate_ascent._Ascent"),
         "Untrusted types .*_Ascent",
     ),
     "a class that the header does not name": (

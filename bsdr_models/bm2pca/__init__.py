@@ -4,9 +4,7 @@ from bsdr_models.lazy import load_on_use
 
 _PUBLIC = {
     "BM2PCAClassifier": "estimator",
-    "BM2PCARegressor": "regressor",
     "SPEC": "spec",
-    "EpsilonInsensitiveLoss": "settings",
     "HingeLoss": "settings",
     "PAPER": "priors",
     "Priors": "priors",

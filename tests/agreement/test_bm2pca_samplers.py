@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bsdr_models.bm2pca.loss_augmentation import margins_of
 from bsdr_models.inference.sampling import Schedule, run_gibbs
 from bsdr_models.papers.bm2pca import SAMPLING, gibbs
+from bsdr_models.papers.bm2pca.loss_augmentation import margins_of
 from bsdr_models.papers.bm2pca.model import declare
 
 N, D, R = 30, 4, 2

@@ -11,7 +11,7 @@ from sklearn.datasets import load_iris
 from sklearn.preprocessing import scale
 
 from bsdr_models import papers
-from bsdr_models.bm2pca.loss_augmentation import margins_of
+from bsdr_models.papers.bm2pca.loss_augmentation import margins_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "how_to" / "pymc.md"
 SIZE = {"n_components": 2, "n_chains": 1}

@@ -13,13 +13,13 @@ import pytest
 from scipy import stats
 
 from bsdr_models import BM2PCAClassifier
-from bsdr_models.bm2pca import mean_field as mf
 from bsdr_models.bm2pca import views
-from bsdr_models.bm2pca.loss_augmentation import Margins
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.bm2pca.views import Loadings, Offset, ViewState
 from bsdr_models.numerics.factors import Gamma
 from bsdr_models.papers import PaperBM2PCAClassifier
+from bsdr_models.papers.bm2pca import mean_field as mf
+from bsdr_models.papers.bm2pca.loss_augmentation import Margins
 
 # No two hyper-parameters agree, and none is its own inverse.
 PRIORS = Priors(

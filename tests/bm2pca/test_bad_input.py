@@ -8,7 +8,7 @@ from scipy import sparse
 from sklearn.exceptions import NotFittedError
 
 from bsdr_models import BM2PCAClassifier, BM2PCARegressor
-from bsdr_models.bm2pca import mean_field
+from bsdr_models.papers.bm2pca import mean_field
 
 pytestmark = pytest.mark.filterwarnings("ignore:R-hat of the identified quantities")
 

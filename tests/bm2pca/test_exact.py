@@ -7,10 +7,10 @@ import pytest
 from scipy import optimize, stats
 from scipy.special import gammaln
 
-from bsdr_models.bm2pca import mean_field as mf
-from bsdr_models.bm2pca.loss_augmentation import margins_of
 from bsdr_models.bm2pca.views import make_view
 from bsdr_models.numerics.factors import Gamma
+from bsdr_models.papers.bm2pca import mean_field as mf
+from bsdr_models.papers.bm2pca.loss_augmentation import margins_of
 
 LOG_2PI = np.log(2.0 * np.pi)
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from bsdr_models.bm2pca import mean_field as mf
 from bsdr_models.bm2pca import views
+from bsdr_models.papers.bm2pca import mean_field as mf
 
 
 def run(state, data, priors, n_sweeps=6):

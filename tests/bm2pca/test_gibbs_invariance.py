@@ -9,9 +9,9 @@ from functools import partial
 import numpy as np
 import pytest
 
-from bsdr_models.bm2pca.loss_augmentation import Margins, margins_of
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.papers.bm2pca import gibbs
+from bsdr_models.papers.bm2pca.loss_augmentation import Margins, margins_of
 
 PRIORS = Priors(
     loading_shape=8.0,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from bsdr_models.bm2pca.loss_augmentation import margins_of
+from bsdr_models.papers.bm2pca.loss_augmentation import margins_of
 
 COST = 0.7
 EPSILON = 0.3

@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bsdr_models.bm2pca import mean_field as mf
-from bsdr_models.bm2pca.loss_augmentation import margins_of
 from bsdr_models.bm2pca.priors import PAPER
 from bsdr_models.bm2pca.views import make_view
+from bsdr_models.papers.bm2pca import mean_field as mf
+from bsdr_models.papers.bm2pca.loss_augmentation import margins_of
 
 
 def without_targets(data):

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from bsdr_models import BM2PCAClassifier
-from bsdr_models.bm2pca.conjugate import MarginPosterior
 from bsdr_models.bm2pca.factor_model import FactorModel, impute, spread_of_missing
-from bsdr_models.bm2pca.mean_field import Weights
 from bsdr_models.bm2pca.views import Loadings, Offset, ViewState
 from bsdr_models.numerics.factors import Gamma
+from bsdr_models.papers.bm2pca.conjugate import MarginPosterior
 from bsdr_models.papers.bm2pca.fitting import BM2PCADraws
+from bsdr_models.papers.bm2pca.mean_field import Weights
 
 R, K = 3, 2
 N_DRAWS = 100_000

@@ -9,9 +9,8 @@ from sklearn.linear_model import RidgeCV
 from sklearn.model_selection import train_test_split
 
 from bsdr_models import BM2PCARegressor
-from bsdr_models.bm2pca import regressor
-from bsdr_models.bm2pca.regressor import calibration, noise_variance
-from bsdr_models.papers.bm2pca import SAMPLING
+from bsdr_models.papers.bm2pca import SAMPLING, regressor
+from bsdr_models.papers.bm2pca.regressor import calibration, noise_variance
 
 
 def quick(**more):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bsdr_models.inference.coordinate_ascent import (
+from bsdr_models.papers.coordinate_ascent import (
     Bound,
     Extrapolation,
     FallingBoundError,

@@ -1,6 +1,6 @@
 r"""BM2PCA as its paper prints it: C. Du et al. (2015), AAAI.
 
-The conjugate steps are those of the regressor too, and in :mod:`bsdr_models.bm2pca`.
+The regressor has the same conjugate steps, with the epsilon-insensitive loss.
 
 ============================================ ===================================================
 The paper                                    Here
@@ -9,10 +9,10 @@ Eqs. (1), (2), factor model and its priors   ``model.build_model``
 Eq. (3), pseudo-likelihood of the hinge      ``model.margin_factor``
 Eq. (4), augmented pseudo-posterior          ``model.build_model(augmented=True)``
 V(t), V(W), V(r), V(tau) after Eq. (5)       ``bsdr_models.bm2pca.views.update``
-V(Z) after Eq. (5)                           ``bsdr_models.bm2pca.mean_field.update_latent``
-V(eta) after Eq. (5)                         ``bsdr_models.bm2pca.mean_field.update_weights``
-V(nu) after Eq. (5)                          ``...mean_field.update_weight_precision``
-V(lambda) after Eq. (5)                      ``bsdr_models.bm2pca.mean_field.update_slack``
+V(Z) after Eq. (5)                           ``mean_field.update_latent``
+V(eta) after Eq. (5)                         ``mean_field.update_weights``
+V(nu) after Eq. (5)                          ``mean_field.update_weight_precision``
+V(lambda) after Eq. (5)                      ``mean_field.update_slack``
 Gibbs sampling of Eq. (4)                    ``gibbs.step`` and the functions that it calls
 V(z_new) and predictions                     ``fitting.predict``
 ============================================ ===================================================
@@ -28,6 +28,7 @@ _PUBLIC: dict[str, str | None] = {
     "build_model": "model",
     "fit": "fitting",
     "gibbs": None,
+    "mean_field": None,
     "predict": "fitting",
 }
 

@@ -9,11 +9,7 @@ import xarray as xr
 from scipy.special import log_expit, log_softmax
 
 from bsdr_models.alignment import rotations
-from bsdr_models.bm2pca.conjugate import fit_mean_field
-from bsdr_models.bm2pca.loss_augmentation import margins_of
-from bsdr_models.bm2pca.mean_field import with_ones
 from bsdr_models.bm2pca.priors import Priors
-from bsdr_models.bm2pca.problem import Problem
 from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.bm2pca.subspace import signs_of
 from bsdr_models.bm2pca.trees import make_tree, per_class
@@ -28,7 +24,11 @@ from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.numerics.rng import RandomState, as_generator
 from bsdr_models.papers.bm2pca import gibbs
+from bsdr_models.papers.bm2pca.conjugate import fit_mean_field
 from bsdr_models.papers.bm2pca.gibbs import SAMPLING
+from bsdr_models.papers.bm2pca.loss_augmentation import margins_of
+from bsdr_models.papers.bm2pca.mean_field import with_ones
+from bsdr_models.papers.bm2pca.problem import Problem
 from bsdr_models.papers.training import Inference, describe, read_new, read_training, warn_of
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ cannot be drawn, and C cannot be chosen by the evidence. The factor of a real ta
 uniform for :math:`|y - f| < \epsilon`, with exponential tails.
 
 Hand-written code keeps the latent coordinates, and the scale :math:`\lambda` of each hinge as a
-mixture of normals (:mod:`~bsdr_models.bm2pca.loss_augmentation`), given which all
+mixture of normals (:mod:`~bsdr_models.papers.bm2pca.loss_augmentation`), given which all
 conditionals are conjugate; ``augmented=True`` declares both, Eq. (4). Otherwise, for NUTS and ADVI,
 the latent coordinates are integrated out: with :math:`A = I + \tau W^\top W` and T such that
 :math:`T A T^\top = I`,

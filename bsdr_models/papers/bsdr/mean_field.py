@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import log_ndtr
 
-from bsdr_models.inference.coordinate_ascent import Bound
 from bsdr_models.numerics.arrays import FloatArray, ProjectionPrior, Target
 from bsdr_models.numerics.design import (
     DenseDesign,
@@ -34,6 +33,7 @@ from bsdr_models.numerics.linalg import inv_spd
 from bsdr_models.numerics.normal_tail import positive_mean
 from bsdr_models.papers import orthant
 from bsdr_models.papers.bsdr.priors import Priors
+from bsdr_models.papers.coordinate_ascent import Bound
 
 # Quadrature nodes of the moments of an argmax region: the bound is exact to rounding.
 N_NODES = 32

@@ -1,7 +1,7 @@
 """Scikit-learn regressor of BM2PCA: the epsilon-insensitive loss in place of the hinge."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -10,10 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models.bm2pca.base import BaseBM2PCA
-from bsdr_models.bm2pca.conjugate import MarginPosterior, fit_mean_field, run_sweeps
 from bsdr_models.bm2pca.priors import Priors
-from bsdr_models.bm2pca.problem import Problem
-from bsdr_models.bm2pca.settings import EpsilonInsensitiveLoss
 from bsdr_models.data.targets import Targets
 from bsdr_models.data.training import Training
 from bsdr_models.data.validation import feature_names, read_views
@@ -21,13 +18,14 @@ from bsdr_models.estimators.regressor import GaussianRegressor
 from bsdr_models.inference.dims import FEATURE, LABEL
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.inference.result import Result
-from bsdr_models.lazy import annex
 from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.folds import N_FOLDS
 from bsdr_models.numerics.process_state import warn
 from bsdr_models.numerics.rng import RandomState
 from bsdr_models.numerics.row_space import Rows
-from bsdr_models.options import COUNT, Options
+from bsdr_models.options import COUNT, POSITIVE, TOLERANCE, Options
+from bsdr_models.papers.bm2pca.conjugate import MarginPosterior, fit_mean_field, run_sweeps
+from bsdr_models.papers.bm2pca.problem import Problem
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -44,6 +42,49 @@ N_COMPONENTS = 10
 SMALL_NOISE = 10.0
 # and observations that its prior is worth: it is fixed.
 CERTAIN = 1e6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpsilonInsensitiveLoss(Options):
+    """Loss of real targets in BM2PCA: linear beyond an interval without loss.
+
+    Parameters
+    ----------
+    C : float, default=3.0
+        Half the slope beyond epsilon, per standard deviation of the output.
+    epsilon : float, default=0.1
+        Half width of the interval without loss, in standard deviations of the output.
+    calibrate : bool, default=True
+        Whether predictions are multiplied by the slope of a regression of held-out targets on them,
+        in five folds, and standard deviations scaled to the size of its residuals. Without this,
+        predictions are shrunk too much where few components explain the features.
+
+    Raises
+    ------
+    ValueError
+        If an option is out of range.
+
+    See Also
+    --------
+    HingeLoss : classes.
+
+    Examples
+    --------
+    >>> from sklearn.model_selection import GridSearchCV
+    >>> from bsdr_models import BM2PCARegressor, EpsilonInsensitiveLoss
+    >>> model = BM2PCARegressor(loss=EpsilonInsensitiveLoss(epsilon=0.0))
+    >>> search = GridSearchCV(model, {"loss__C": [1.0, 3.0, 10.0]})
+    """
+
+    _constraints: ClassVar[dict[str, list[object]]] = {
+        "C": [POSITIVE],
+        "epsilon": [TOLERANCE],
+        "calibrate": ["boolean"],
+    }
+
+    C: float = 3.0
+    epsilon: float = 0.1
+    calibrate: bool = True
 
 
 class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
@@ -67,7 +108,7 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
         explain the features and not the target.
     loss : EpsilonInsensitiveLoss, optional
         Cost C, epsilon and calibration of predictions, see
-        :class:`bsdr_models.bm2pca.EpsilonInsensitiveLoss`.
+        :class:`bsdr_models.EpsilonInsensitiveLoss`.
     priors : Priors, optional
         Hyper-parameters. By default those of the paper. With as many components as features, a
         noise of a tenth of the features' variance is used if it predicts held-out samples better.
@@ -296,11 +337,13 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
 
         ``pm.sample_posterior_predictive`` with ``idata_`` draws features and targets.
         """
+        from bsdr_models.papers.bm2pca.model import declare
+
         check_is_fitted(self)
         problem = self._problem
         if not problem.complete or len(problem.columns) > 1:
             raise ValueError("model_ needs complete samples of one view")
-        model = annex("papers.bm2pca.model").declare(
+        model = declare(
             problem.X,
             problem.Y,
             {FEATURE: range(problem.X.shape[1]), LABEL: range(problem.Y.shape[1])},

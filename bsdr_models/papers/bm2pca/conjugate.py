@@ -4,18 +4,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bsdr_models.bm2pca import mean_field
 from bsdr_models.bm2pca.factor_model import FactorModel
-from bsdr_models.bm2pca.mean_field import FactorState, ViewData, score_moments, with_ones
 from bsdr_models.bm2pca.posterior import PLAIN, Predictor, Probabilities
-from bsdr_models.bm2pca.problem import Problem
 from bsdr_models.bm2pca.views import ViewState, known_state, split_views
-from bsdr_models.inference.coordinate_ascent import Extrapolation, run_coordinate_ascent
 from bsdr_models.inference.datatree import MAX_NUMBERS
 from bsdr_models.inference.result import Result
 from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.relevance import LatentCoordinates
+from bsdr_models.papers.bm2pca import mean_field
+from bsdr_models.papers.bm2pca.mean_field import FactorState, ViewData, score_moments, with_ones
+from bsdr_models.papers.bm2pca.problem import Problem
+from bsdr_models.papers.coordinate_ascent import Extrapolation, run_coordinate_ascent
 
 # Gain of a round, in nats, at which mean field has converged.
 TOL = 1e-3

@@ -24,13 +24,13 @@ import numpy as np
 
 from bsdr_models.bm2pca import views
 from bsdr_models.bm2pca.factor_model import principal_scores, side_by_side
-from bsdr_models.bm2pca.loss_augmentation import Margins, margins_of
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.bm2pca.views import Moments, View, ViewState, make_view
-from bsdr_models.inference.coordinate_ascent import Bound
 from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.factors import Gamma
 from bsdr_models.numerics.linalg import inv_spd
+from bsdr_models.papers.bm2pca.loss_augmentation import Margins, margins_of
+from bsdr_models.papers.coordinate_ascent import Bound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
