@@ -1,0 +1,66 @@
+"""Static types of the public names, as a user's type checker sees them."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import bsdr_models
+
+ROOT = Path(__file__).parents[1]
+# Lines that are right, and lines with one error each, marked by a comment.
+PROGRAM = """
+import numpy as np
+from bsdr_models import BM2PCAClassifier, BSDRClassifier, HingeLoss, Sampling
+from bsdr_models import compare_models, cross_validated_map, load, plots
+
+X = np.zeros((30, 4))
+y = np.arange(30) % 3
+model: BSDRClassifier = BSDRClassifier(2, sampling=Sampling(draws=100), random_state=0).fit(X, y)
+labels: np.ndarray = model.predict(X)
+tree = cross_validated_map(model, X, y, cv=5)
+plots.plot_map(tree)
+table = compare_models(X, y, random_state=0).table
+again = load("model.skops")
+BSDRClassifier(n_components="two")  # wrong
+BM2PCAClassifier(loss=HingeLoss(cost=1.0))  # wrong
+compare_models(X, y, groups=5, progress=True)  # wrong
+compare_models(X, y).best  # wrong
+from bsdr_models import BSDRClasifier  # wrong
+"""
+
+
+def test_the_stub_has_the_public_names():
+    stub = ast.parse((ROOT / "bsdr_models" / "__init__.pyi").read_text())
+    found = {}
+    for node in stub.body:
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                found[alias.asname] = (node.module, alias.name)
+    assert found.pop("plots") == ("bsdr_models", "plots")
+    expected = {}
+    for name, where in bsdr_models._PUBLIC.items():
+        module, _, attribute = where.partition(":")
+        expected[name] = (module, attribute or name)
+    assert found == expected
+
+
+@pytest.mark.slow
+def test_errors_in_a_users_program_are_found_and_nothing_else(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM)
+    run = subprocess.run(
+        [sys.executable, "-m", "mypy", str(path)],  # with the settings and the cache of make lint
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=500,
+    )
+    lines = PROGRAM.splitlines()
+    wrong = {number for number, line in enumerate(lines, 1) if line.endswith("# wrong")}
+    errors = [
+        line for line in run.stdout.splitlines() if line.startswith(str(path)) and "error:" in line
+    ]
+    assert {int(line.split(":")[1]) for line in errors} == wrong, run.stdout
