@@ -234,17 +234,7 @@ class ClassMeansClassifier(ProbabilisticClassifier):
         return "conjugate"
 
     def _learn(self, targets: Targets, rng: np.random.Generator) -> Result[ClassMeans]:
-        context = self._context
-        training = Training.of(
-            context.X,
-            targets.coded,
-            len(targets.names),
-            self._scaler.units,
-            metric=None,
-            rng=rng,
-            groups=context.groups,
-        )
-        return fit_problem(training)
+        return fit_problem(self._training(targets, rng, metric=None))
 
     def _name_fitted(self) -> None:
         posterior = self._result.posterior

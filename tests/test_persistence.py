@@ -695,7 +695,10 @@ CALL = "ConstructorFromReduceNode"
 EMPTY = {"content": {"__id__": 3, "content": [], **TUPLE}}
 FORGED = {
     "a command as the estimator": (root("os.system", CALL), r"Untrusted .*os\.system"),
-    "a module that is imported": (root("bsdr_models.estimators.base.os"), r"Untrusted .*base\.os"),
+    "a module that is imported": (
+        root("bsdr_models.estimators.fitted.os"),
+        r"Untrusted .*fitted\.os",
+    ),
     "a function as the estimator": (root("bsdr_models.metrics.lack_of_signal"), "Untrusted types"),
     "a method as the estimator": (
         root("bsdr_models.estimators.base.Estimator.save", CALL),

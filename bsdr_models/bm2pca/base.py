@@ -26,8 +26,9 @@ from bsdr_models.data.validation import (
     one_thread,
     validate_samples,
 )
-from bsdr_models.estimators.base import Estimator, by_chunks
+from bsdr_models.estimators.base import Estimator
 from bsdr_models.estimators.classifier import ProbabilisticClassifier
+from bsdr_models.estimators.fitted import by_chunks
 from bsdr_models.numerics.arrays import FloatArray, SamplesLike
 from bsdr_models.numerics.association import associate
 from bsdr_models.numerics.process_state import warn

@@ -14,7 +14,6 @@ from bsdr_models.bm2pca.posterior import LAPSE, Posterior, is_large
 from bsdr_models.bm2pca.settings import HingeLoss
 from bsdr_models.bm2pca.subspace import compares_classes
 from bsdr_models.data.targets import Targets
-from bsdr_models.data.training import Training
 from bsdr_models.estimators.calibration import Calibration
 from bsdr_models.inference.dims import FEATURE, LABEL, SCORE
 from bsdr_models.inference.result import Result
@@ -220,18 +219,9 @@ class BM2PCAClassifier(MarginClassifier):
         )
         costs = MULTICLASS_COSTS if settings.multiclass else COSTS
         costs = costs if loss.C is None else (float(loss.C),)
-        units = self._scaler.units
-        if issparse(X):
-            units = np.full(d, 1.0 / np.abs(X.data).max())
-        training = Training.of(
-            X,
-            targets.coded,
-            len(targets.names),
-            units,
-            metric=None if large else self.metric,
-            rng=rng,
-            groups=self._context.groups,
-        )
+        units = np.full(d, 1.0 / np.abs(X.data).max()) if issparse(X) else None
+        metric = None if large else self.metric
+        training = self._training(targets, rng, metric=metric, units=units)
         self.cv_results_: dict[str, object] | None = None
         cost = costs[0]
         calibration = Calibration(temperature=loss.temperature or 1.0)

@@ -18,7 +18,6 @@ from bsdr_models.bsdr.problem import Problem
 from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.bsdr.trees import Context
 from bsdr_models.data.targets import Targets
-from bsdr_models.data.training import Training
 from bsdr_models.data.validation import (
     feature_names,
     one_thread,
@@ -131,7 +130,7 @@ class FullRankEstimator(BaseBSDR):
         self._context = Context.of(self._context, targets.coded, views=self._named_views)
         with threads(self.n_jobs):
             return fit_problem(
-                self._learner(rng.spawn(1)[0]),
+                self._learner(targets, rng.spawn(1)[0]),
                 self._problem,
                 self.inference,
                 self._engine_options(),
@@ -139,21 +138,12 @@ class FullRankEstimator(BaseBSDR):
                 rng=rng,
             )
 
-    def _learner(self, rng: np.random.Generator) -> MapLearner:
+    def _learner(self, targets: Targets, rng: np.random.Generator) -> MapLearner:
         """What learns whitened features from the training samples in memory."""
-        context = self._context
-        regression = context.target == "regression"
-        training = Training.of(
-            context.X,
-            None if regression else context.targets.astype(np.int64),
-            len(context.labels),
-            self._scaler.units,
-            metric=self.metric if context.views is None else None,
-            rng=rng,
-            groups=context.groups,
-        )
+        views = self._context.views
+        training = self._training(targets, rng, metric=self.metric if views is None else None)
         self._groups = training.groups
-        return make_learner(training, metric=self.metric, kernel=self.kernel, views=context.views)
+        return make_learner(training, metric=self.metric, kernel=self.kernel, views=views)
 
     def _problem(self, feature_map: FeatureMap, samples: IntArray) -> Problem:
         """The problem of some training samples with whitened features."""

@@ -8,7 +8,6 @@ import xarray as xr
 from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models.data.targets import Targets
-from bsdr_models.data.training import Training
 from bsdr_models.data.validation import one_thread, warn_unless_mixed
 from bsdr_models.dgplvm.back_constraint import MappingEmbedder
 from bsdr_models.dgplvm.engines import fit_problem
@@ -200,15 +199,7 @@ class DGPLVMClassifier(ProbabilisticClassifier):
         priors = self._option("priors")
         n_labelled = int((index >= 0).sum())
         criterion = choose_criterion(priors.criterion, n_components, n_classes, n_labelled)
-        training = Training.of(
-            self._context.X,
-            index,
-            n_classes,
-            self._scaler.units,
-            metric=self.metric,
-            rng=rng,
-            groups=self._context.groups,
-        )
+        training = self._training(targets, rng, metric=self.metric)
         self._metric = training.metric()
         self.metric_weights_ = self._metric.shares
         problem = Problem(

@@ -11,7 +11,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models.data.targets import Targets, read_classes
 from bsdr_models.data.training import known_samples
-from bsdr_models.estimators.base import Estimator, ScoreMixin, by_chunks
+from bsdr_models.estimators.base import Estimator, ScoreMixin
+from bsdr_models.estimators.fitted import by_chunks
 from bsdr_models.estimators.plane import PredictionPlane
 from bsdr_models.inference.dims import LABEL, OBS
 from bsdr_models.inference.latent_grid import VARIABLE, add_class_probability

@@ -72,7 +72,7 @@ def fit_chunks(
         kept=kept,
         n_samples=n_samples,
     )
-    feature_map = model._learner(rng.spawn(1)[0]).learn()  # of the samples that are kept
+    feature_map = model._learner(some, rng.spawn(1)[0]).learn()  # of the samples that are kept
     response = Response(
         target="multiclass",
         contrasts=make_contrasts(len(model.classes_), "multiclass"),
