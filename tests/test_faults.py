@@ -246,7 +246,7 @@ def test_without_a_writable_folder_nothing_is_cached(tmp_path):
     (tmp_path / "home").write_text("")
     command = (
         "from bsdr_models.numerics.kernels import __file__ as file\n"
-        "from bsdr_models.numerics.normal_tail import probit\n"
+        "from bsdr_models.papers.normal_tail import probit\n"
         "print(file)"
     )
     home = {name: str(tmp_path / "home") for name in ("HOME", "XDG_CACHE_HOME")}

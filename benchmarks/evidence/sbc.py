@@ -35,8 +35,8 @@ from bsdr_models.bsdr.problem import Problem, label_log_likelihood, regression_l
 from bsdr_models.inference.sampling import Schedule, run_gibbs
 from bsdr_models.learned_metric.metric import Metric
 from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray, Target
-from bsdr_models.numerics.design import DenseDesign
 from bsdr_models.papers.bsdr import gibbs
+from bsdr_models.papers.bsdr.design import DenseDesign
 from bsdr_models.papers.bsdr.draws import BSDRDraws
 from bsdr_models.papers.bsdr.fitting import draw_deviations, run_mean_field
 from bsdr_models.papers.bsdr.mean_field import Data

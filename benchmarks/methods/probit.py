@@ -21,13 +21,14 @@ from benchmarks.methods.readouts import Reader
 from benchmarks.protocols import Training
 from bsdr_models.bsdr.probit_choice import probabilities
 from bsdr_models.numerics.arrays import FloatArray
-from bsdr_models.numerics.design import DenseDesign
-from bsdr_models.numerics.factors import LOG_2PI, Gamma, RidgeColumns
+from bsdr_models.numerics.factors import LOG_2PI, Gamma
 from bsdr_models.papers.bsdr import mean_field
+from bsdr_models.papers.bsdr.design import DenseDesign
 from bsdr_models.papers.bsdr.draws import N_DRAWS, standard_normals
 from bsdr_models.papers.bsdr.mean_field import Data, Utilities
 from bsdr_models.papers.bsdr.priors import PAPER
 from bsdr_models.papers.coordinate_ascent import Bound, run_coordinate_ascent
+from bsdr_models.papers.factors import RidgeColumns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

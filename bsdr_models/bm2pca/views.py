@@ -20,9 +20,8 @@ import numpy as np
 
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.numerics.arrays import FloatArray, IntArray
-from bsdr_models.numerics.design import row_space
 from bsdr_models.numerics.factors import LOG_2PI, Gamma
-from bsdr_models.numerics.linalg import inv_spd
+from bsdr_models.numerics.linalg import inv_spd, row_space
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

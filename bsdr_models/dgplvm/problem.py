@@ -21,10 +21,9 @@ from scipy.linalg import blas, lapack
 from bsdr_models.data.training import Training
 from bsdr_models.dgplvm.priors import Mapping, Optimization, Priors
 from bsdr_models.numerics.arrays import FloatArray, IntArray
-from bsdr_models.numerics.design import SpectralDesign, standardise
 from bsdr_models.numerics.factors import LOG_2PI
 from bsdr_models.numerics.kernels import rbf, rbf_gradient
-from bsdr_models.numerics.linalg import factorise_inplace
+from bsdr_models.numerics.linalg import factorise_inplace, row_space, standardise
 
 # Eigenvalues below this share of the largest, per sample, are rounding errors.
 _RANK_TOL = 1e-15
@@ -66,7 +65,8 @@ class Problem:
             return []
         n = len(self.X)
         r = self.n_components
-        scores = SpectralDesign.of(self.X - self.X.mean(axis=0)).X[:, :r]
+        centred = self.X - self.X.mean(axis=0)
+        scores = (centred @ row_space(centred)[1])[:, :r]
         initial = [np.hstack([scores, rng.standard_normal((n, r - scores.shape[1]))])]
         initial += [rng.standard_normal((n, r)) for _ in range(n_starts - 1)]
         return [standardise(latent) for latent in initial]

@@ -10,18 +10,6 @@ from bsdr_models.numerics.arrays import FloatArray
 LOG_2PI = float(np.log(2.0 * np.pi))
 
 
-def normal_log_density(deviation: FloatArray, precision: FloatArray) -> FloatArray:
-    """Log density of zero-mean normals, sums over all axes but the first, (C,)."""
-    each = 0.5 * (np.log(precision) - LOG_2PI) - 0.5 * precision * deviation**2
-    return np.asarray(each.reshape(len(each), -1).sum(axis=1))
-
-
-def gamma_log_density(value: FloatArray, shape: float, rate: float) -> FloatArray:
-    """Log density of Gammas, sums over all axes but the first, (C,)."""
-    each = (shape - 1.0) * np.log(value) - rate * value + shape * np.log(rate) - gammaln(shape)
-    return np.asarray(each.reshape(len(each), -1).sum(axis=1))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gamma:
     """Independent Gammas, density proportional to x**(shape - 1) exp(-rate x), of any shape."""
@@ -48,58 +36,3 @@ class Gamma:
         prior = (shape - 1.0) * log_x - rate * self.mean + shape * np.log(rate) - gammaln(shape)
         entropy = a - np.log(self.rate) + gammaln(a) + (1.0 - a) * digamma(a)
         return np.asarray(prior + entropy)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NormalRows:
-    """One normal per row (sample), all with the same covariance."""
-
-    mean: FloatArray  # (N, R)
-    cov: FloatArray  # (R, R)
-    log_det: float  # log |cov|
-
-    def entropy(self) -> float:
-        """Entropy in nats, summed over the rows."""
-        n, r = self.mean.shape
-        return n * 0.5 * (r * (LOG_2PI + 1.0) + self.log_det)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NormalColumns:
-    """One normal per column, each with its own full covariance."""
-
-    mean: FloatArray  # (P, K)
-    cov: FloatArray  # (K, P, P)
-    log_det: FloatArray  # (K,), log |cov_k|
-
-    @property
-    def variance(self) -> FloatArray:
-        """Marginal variances, (P, K)."""
-        return np.einsum("kpp->pk", self.cov)
-
-    def entropy(self) -> float:
-        """Entropy in nats, summed over the columns."""
-        return 0.5 * (self.mean.size * (LOG_2PI + 1.0) + float(self.log_det.sum()))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RidgeColumns:
-    """Summaries of one normal per column, of covariance S_s = (diag phi_s + X'X / v)^-1.
-
-    Updates and the bound need only these, so no (R, D, D) array is stored.
-    """
-
-    mean: FloatArray  # (D, R)
-    variance: FloatArray  # (D, R), the diagonals of S_s
-    log_det: FloatArray  # (R,), log |S_s|
-    gram_trace: FloatArray  # (R,), tr(X'X S_s)
-    fitted: FloatArray  # (N, R), X @ mean
-
-    @property
-    def mean_square(self) -> FloatArray:
-        """E[q**2], (D, R)."""
-        return self.mean**2 + self.variance
-
-    def entropy(self) -> float:
-        """Entropy in nats, summed over the columns."""
-        return 0.5 * (self.mean.size * (LOG_2PI + 1.0) + float(self.log_det.sum()))

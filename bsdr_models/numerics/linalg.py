@@ -1,9 +1,9 @@
-"""Cholesky factors, inverses and draws by symmetric positive definite matrices."""
+"""Cholesky factors, inverses and draws by positive definite matrices; row spaces."""
 
 import logging
 
 import numpy as np
-from scipy.linalg import lapack, solve_triangular
+from scipy.linalg import lapack, solve_triangular, svd
 
 from bsdr_models.numerics.arrays import FloatArray
 
@@ -66,3 +66,30 @@ def draw_normal(
             factor[at], noise[at], lower=True, trans="T", check_finite=False
         )
     return noise
+
+
+# Directions with a smaller singular value, relative to the largest, are left out.
+RANK_TOL = 1e-8
+
+
+def row_space(X: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Non-zero singular values (r,) and right singular vectors (P, r)."""
+    n, p = X.shape
+    if n >= p:
+        triangle = np.linalg.qr(X, mode="r")
+        _, values, vt = svd(triangle, full_matrices=False, check_finite=False)
+        basis = vt.T
+    else:
+        q, triangle = np.linalg.qr(X.T)
+        _, values, vt = svd(triangle.T, full_matrices=False, check_finite=False)
+        basis = q @ vt.T
+    keep = values > RANK_TOL * values[0]
+    keep[0] = True
+    return values[keep], np.ascontiguousarray(basis[:, keep])
+
+
+def standardise(scores: FloatArray) -> FloatArray:
+    """Columns with mean 0 and standard deviation 1; constant columns become 0."""
+    centred = scores - scores.mean(axis=0)
+    scale = centred.std(axis=0)
+    return centred / np.where(scale > 1e-10 * scale.max(initial=0.0), scale, np.inf)

@@ -33,7 +33,7 @@ from numpy.typing import ArrayLike
 
 from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.compiled import njit
-from bsdr_models.numerics.normal_tail import INV_SQRT_2PI, OPTIONS, exp, probit
+from bsdr_models.papers.normal_tail import INV_SQRT_2PI, OPTIONS, exp, probit
 
 # Most Newton steps to the mode.
 _MAX_NEWTON = 60

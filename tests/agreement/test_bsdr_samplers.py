@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from bsdr_models.inference.sampling import Schedule, run_gibbs
-from bsdr_models.numerics.design import DenseDesign
 from bsdr_models.papers.bsdr import gibbs
+from bsdr_models.papers.bsdr.design import DenseDesign
 from bsdr_models.papers.bsdr.mean_field import Data
 from bsdr_models.papers.bsdr.model import build_model as build_paper_model
 from bsdr_models.papers.bsdr.priors import SAMPLING

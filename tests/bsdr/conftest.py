@@ -13,11 +13,12 @@ import pytest
 from scipy import stats
 from scipy.special import log_ndtr, logsumexp, ndtri_exp
 
-from bsdr_models.numerics.design import DenseDesign, SpectralDesign
-from bsdr_models.numerics.factors import Gamma, NormalColumns, NormalRows, RidgeColumns
+from bsdr_models.numerics.factors import Gamma
 from bsdr_models.papers.bsdr import mean_field as mf
+from bsdr_models.papers.bsdr.design import DenseDesign, SpectralDesign
 from bsdr_models.papers.bsdr.mean_field import Data
 from bsdr_models.papers.bsdr.priors import Priors
+from bsdr_models.papers.factors import NormalColumns, NormalRows, RidgeColumns
 
 # All hyper-parameters differ, and none is its own inverse.
 PRIORS = Priors(

@@ -5,8 +5,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from bsdr_models.numerics.design import DenseDesign
 from bsdr_models.papers.bsdr import gibbs
+from bsdr_models.papers.bsdr.design import DenseDesign
 from bsdr_models.papers.bsdr.mean_field import Data
 from bsdr_models.papers.bsdr.priors import Priors
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from scipy.special import gammaln
 
-from bsdr_models.numerics.factors import NormalColumns, NormalRows
 from bsdr_models.papers.bsdr import mean_field as mf
 from bsdr_models.papers.bsdr.mean_field import make_data
 from bsdr_models.papers.bsdr.priors import Priors
+from bsdr_models.papers.factors import NormalColumns, NormalRows
 
 KINDS = ("entrywise", "columnwise", "rowwise")
 TARGETS = ("multiclass", "multilabel", "regression")

@@ -10,8 +10,8 @@ from scipy.stats import norm
 from bsdr_models.dgplvm import probit
 from bsdr_models.dgplvm.gp_classifier import numerical_factor
 from bsdr_models.dgplvm.probit import EP, hazard
-from bsdr_models.numerics.normal_tail import inverse_mills, positive_mean
 from bsdr_models.papers.dgplvm.laplace import LAPLACE, derivatives
+from bsdr_models.papers.normal_tail import inverse_mills, positive_mean
 
 
 class Fit:

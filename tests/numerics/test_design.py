@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.linalg import eigh
 
-from bsdr_models.numerics import design
-from bsdr_models.numerics.design import DenseDesign, SpectralDesign
+from bsdr_models.papers.bsdr import design
+from bsdr_models.papers.bsdr.design import DenseDesign, SpectralDesign
 
 
 def dense_ridge(X, target, phi, variance):

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bsdr_models.numerics.factors import Gamma, NormalColumns, NormalRows, RidgeColumns
+from bsdr_models.numerics.factors import Gamma
+from bsdr_models.papers.factors import NormalColumns, NormalRows, RidgeColumns
 
 
 def random_covs(rng, *shape):

@@ -9,8 +9,8 @@ from numpy.testing import assert_allclose
 from scipy import stats
 from scipy.special import ndtr
 
-from bsdr_models.numerics import normal_tail
-from bsdr_models.numerics.normal_tail import inverse_mills, positive_mean
+from bsdr_models.papers import normal_tail
+from bsdr_models.papers.normal_tail import inverse_mills, positive_mean
 
 POINTS = [-1e6, -3000.0, -100.1, -99.9, -40.0, -8.0, -1.0, 0.0, 0.7, 5.0, 30.0, 1000.0]
 

@@ -9,8 +9,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_allclose
 from scipy.special import erfcx, log_ndtr, logsumexp
 
-from bsdr_models.numerics import normal_tail
-from bsdr_models.papers import orthant
+from bsdr_models.papers import normal_tail, orthant
 
 
 def precise_moments(eta, y):

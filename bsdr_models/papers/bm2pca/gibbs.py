@@ -25,10 +25,10 @@ import numpy as np
 from bsdr_models.bm2pca.priors import Priors
 from bsdr_models.numerics import linalg
 from bsdr_models.numerics.arrays import FloatArray
-from bsdr_models.numerics.factors import gamma_log_density, normal_log_density
 from bsdr_models.numerics.linalg import inv_spd
 from bsdr_models.papers.bm2pca import soft_margin_draws
 from bsdr_models.papers.bm2pca.loss_augmentation import Margins
+from bsdr_models.papers.factors import gamma_log_density, normal_log_density
 
 SAMPLING = Priors(
     loading_shape=2.0,

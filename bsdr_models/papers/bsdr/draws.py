@@ -34,11 +34,11 @@ from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.inference.dims import CHAIN, DRAW
 from bsdr_models.inference.trees import read_draws
 from bsdr_models.numerics.arrays import FloatArray, ProjectionPrior, Target
-from bsdr_models.numerics.design import DenseDesign
 from bsdr_models.numerics.folds import evenly_spaced
-from bsdr_models.numerics.normal_tail import positive_mean
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.papers import orthant
+from bsdr_models.papers.bsdr.design import DenseDesign
+from bsdr_models.papers.normal_tail import positive_mean
 
 # Centres and deviations of latent coordinates of samples.
 type Project = Callable[[FloatArray], tuple[FloatArray, FloatArray | float]]

@@ -16,11 +16,11 @@ from bsdr_models.inference.datatree import Context
 from bsdr_models.inference.result import Result
 from bsdr_models.inference.sampling import Sampled, Schedule, run_sampler
 from bsdr_models.numerics.arrays import FloatArray, ProjectionPrior, SamplesLike, TargetLike
-from bsdr_models.numerics.design import DenseDesign
 from bsdr_models.numerics.factors import Gamma
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.rng import RandomState, as_generator
 from bsdr_models.papers.bsdr import gibbs, mean_field
+from bsdr_models.papers.bsdr.design import DenseDesign
 from bsdr_models.papers.bsdr.draws import BSDRDraws, ProjectionFactor, with_shared_axis
 from bsdr_models.papers.bsdr.mean_field import Data, State, make_data, without_shared_axis
 from bsdr_models.papers.bsdr.priors import Optimization, Priors

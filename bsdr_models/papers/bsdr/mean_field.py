@@ -20,20 +20,20 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from bsdr_models.numerics.arrays import FloatArray, ProjectionPrior, Target
-from bsdr_models.numerics.design import (
+from bsdr_models.numerics.factors import LOG_2PI, Gamma
+from bsdr_models.numerics.linalg import inv_spd, standardise
+from bsdr_models.papers import orthant
+from bsdr_models.papers.bsdr.design import (
     DenseDesign,
     Design,
     SpectralDesign,
     discriminant_scores,
     label_indicators,
-    standardise,
 )
-from bsdr_models.numerics.factors import LOG_2PI, Gamma, NormalColumns, NormalRows, RidgeColumns
-from bsdr_models.numerics.linalg import inv_spd
-from bsdr_models.numerics.normal_tail import positive_mean
-from bsdr_models.papers import orthant
 from bsdr_models.papers.bsdr.priors import Priors
 from bsdr_models.papers.coordinate_ascent import Bound
+from bsdr_models.papers.factors import NormalColumns, NormalRows, RidgeColumns
+from bsdr_models.papers.normal_tail import positive_mean
 
 # Quadrature nodes of the moments of an argmax region: the bound is exact to rounding.
 N_NODES = 32

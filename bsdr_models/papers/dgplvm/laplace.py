@@ -20,7 +20,7 @@ from bsdr_models.dgplvm.probit import (
     weights_of,
 )
 from bsdr_models.numerics.arrays import FloatArray
-from bsdr_models.numerics.normal_tail import inverse_mills, positive_mean
+from bsdr_models.papers.normal_tail import inverse_mills, positive_mean
 
 # Most steps.
 MAX_STEPS = 100

@@ -19,14 +19,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg import lapack, solve_triangular, svd
+from scipy.linalg import lapack, solve_triangular
 
 from bsdr_models.numerics.arrays import FloatArray, IntArray
-from bsdr_models.numerics.factors import RidgeColumns
-from bsdr_models.numerics.linalg import cholesky, draw_normal, factorise_inplace
+from bsdr_models.numerics.linalg import cholesky, draw_normal, factorise_inplace, row_space
+from bsdr_models.papers.factors import RidgeColumns
 
-# Directions with a smaller singular value, relative to the largest, are left out.
-RANK_TOL = 1e-8
 # Weight of an isotropic matrix in the covariance of the features of discriminant directions.
 SHRINKAGE = 0.1
 
@@ -218,22 +216,6 @@ class SpectralDesign:
 type Design = DenseDesign | SpectralDesign
 
 
-def row_space(X: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Non-zero singular values (r,) and right singular vectors (P, r)."""
-    n, p = X.shape
-    if n >= p:
-        triangle = np.linalg.qr(X, mode="r")
-        _, values, vt = svd(triangle, full_matrices=False, check_finite=False)
-        basis = vt.T
-    else:
-        q, triangle = np.linalg.qr(X.T)
-        _, values, vt = svd(triangle.T, full_matrices=False, check_finite=False)
-        basis = q @ vt.T
-    keep = values > RANK_TOL * values[0]
-    keep[0] = True
-    return values[keep], np.ascontiguousarray(basis[:, keep])
-
-
 def label_indicators(y: IntArray, n_labels: int) -> FloatArray:
     """One unit-length indicator column per class, (N, K)."""
     indicator = np.equal.outer(y, np.arange(n_labels)).astype(np.float64)
@@ -255,10 +237,3 @@ def discriminant_scores(design: Design, Y: FloatArray, n_scores: int) -> FloatAr
     fitted = design.ridge(Y, np.ones((1, 1)), variance).fitted
     _, _, directions = np.linalg.svd(Y.T @ fitted)
     return fitted @ directions[:n_scores].T
-
-
-def standardise(scores: FloatArray) -> FloatArray:
-    """Columns with mean 0 and standard deviation 1; constant columns become 0."""
-    centred = scores - scores.mean(axis=0)
-    scale = centred.std(axis=0)
-    return centred / np.where(scale > 1e-10 * scale.max(initial=0.0), scale, np.inf)
