@@ -1,12 +1,8 @@
-"""Log loss and calibration error, intervals of means; evidence of a signal.
-
-Intervals of averages over samples are those of the Bayesian bootstrap [1]_: random weights that are
-independent exponentials divided by their sum.
+"""Log loss and calibration error; evidence of a signal.
 
 References
 ----------
-.. [1] D. B. Rubin (1981). The Bayesian bootstrap. Annals of Statistics 9(1).
-.. [2] C. Nadeau, Y. Bengio (2003). Inference for the generalization error. Machine Learning 52.
+.. [1] C. Nadeau, Y. Bengio (2003). Inference for the generalization error. Machine Learning 52.
 """
 
 from collections.abc import Mapping
@@ -18,25 +14,11 @@ from numpy.typing import ArrayLike
 
 from bsdr_models.numerics.arrays import FloatArray, IntArray
 
-# Bootstrap replicates.
-N_RESAMPLES = 1000
 # There is little evidence of a signal if the gain in held-out log score, in nats per sample, less
 # so many standard errors is at most the second. A larger number would call weak signals none: the
 # class frequencies have a part in predictions, which shrinks gains without a signal to nearly zero.
 N_STANDARD_ERRORS = 0.85
 MIN_GAIN = 0.01
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
-    """An estimate with an interval."""
-
-    value: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.value:.3f} ({self.low:.3f} to {self.high:.3f})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +50,7 @@ class HeldOutScore:
         (M,) of them, which are independent where samples of one are not, all is NaN.
 
         Fits without one of ``n_folds`` F share most of their training samples. The variance of the
-        gain is then larger than that of independent samples by 1 + F / (F - 1) [2]_.
+        gain is then larger than that of independent samples by 1 + F / (F - 1) [1]_.
         """
         known = ~np.isnan(log_p)
         m = len(log_p)
@@ -120,7 +102,7 @@ def error_of_sum(residual: FloatArray, groups: IntArray | None = None) -> float:
 
 
 def error_of_folds(n_folds: float | None, ratio: float | None = None) -> float:
-    """Factor of the standard error of a score over samples, with dependent training sets [2]_.
+    """Factor of the standard error of a score over samples, with dependent training sets [1]_.
 
     Of folds that hold out every sample once, or with a ``ratio`` of held-out to training samples.
     """
@@ -232,25 +214,3 @@ def log_losses(probability: FloatArray, y_index: IntArray) -> FloatArray:
     """
     given = probability[np.arange(len(y_index)), y_index]
     return -np.log(np.maximum(given, np.finfo(np.float64).eps))
-
-
-def mean_of_samples(
-    values: FloatArray,
-    *,
-    prob: float,
-    rng: np.random.Generator,
-    groups: np.ndarray | None = None,
-    factor: float = 1.0,
-) -> Estimate:
-    """Mean of the values of samples, (N,), with bootstrap quantiles, so many times as far from it.
-
-    Samples are independent or, if their ``groups`` (N,) are given, those of different groups are.
-    """
-    index = np.arange(len(values)) if groups is None else np.unique(groups, return_inverse=True)[1]
-    sums = np.stack([np.bincount(index, each) for each in (values, np.ones(len(values)))], axis=1)
-    resampled = [rng.standard_exponential(len(sums)) @ sums for _ in range(N_RESAMPLES)]
-    total, count = np.transpose(resampled)
-    mean = float(values.mean())
-    ends = np.quantile(total / count, [0.5 - 0.5 * prob, 0.5 + 0.5 * prob])
-    low, high = (mean + factor * (ends - mean)).tolist()
-    return Estimate(value=mean, low=low, high=high)

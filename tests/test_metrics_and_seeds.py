@@ -6,6 +6,7 @@ from scipy.special import log_softmax
 from scipy.stats import norm
 from sklearn.metrics import log_loss
 
+from bsdr_models.compare.comparison import mean_of_samples
 from bsdr_models.estimators.calibration import TemperaturePrior, judge
 from bsdr_models.metrics import (
     HeldOutScore,
@@ -13,7 +14,6 @@ from bsdr_models.metrics import (
     expected_calibration_error,
     lack_of_signal,
     log_losses,
-    mean_of_samples,
 )
 
 

@@ -32,7 +32,7 @@ from bsdr_models.bsdr.feature_map import learn_map
 from bsdr_models.bsdr.posterior import Parameters
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import Problem, label_log_likelihood, regression_log_likelihood
-from bsdr_models.inference.sampling import Schedule, run_gibbs
+from bsdr_models.inference.sampling import Schedule
 from bsdr_models.learned_metric.metric import Metric
 from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray, Target
 from bsdr_models.papers.bsdr import gibbs
@@ -41,6 +41,7 @@ from bsdr_models.papers.bsdr.draws import BSDRDraws
 from bsdr_models.papers.bsdr.fitting import draw_deviations, run_mean_field
 from bsdr_models.papers.bsdr.mean_field import Data
 from bsdr_models.papers.bsdr.priors import SAMPLING
+from bsdr_models.papers.sampler import run_gibbs
 
 PRIORS, K = HierarchicalPriors(), 3
 # With it the standard deviation of class scores is a fifth of that of their noise, on average.

@@ -1,4 +1,12 @@
-"""Comparison of classifiers by cross-validation: which to take, and whether any is of use."""
+"""Comparison of classifiers by cross-validation: which to take, and whether any is of use.
+
+Intervals of averages over samples are those of the Bayesian bootstrap [1]_: random weights that are
+independent exponentials divided by their sum.
+
+References
+----------
+.. [1] D. B. Rubin (1981). The Bayesian bootstrap. Annals of Statistics 9(1).
+"""
 
 import textwrap
 import time
@@ -38,13 +46,7 @@ from bsdr_models.data.training import shared_training
 from bsdr_models.data.validation import check_samples, encode_labels, validate_samples
 from bsdr_models.dgplvm.estimator import DGPLVMClassifier
 from bsdr_models.inference.parallel import run_tasks
-from bsdr_models.metrics import (
-    Estimate,
-    error_of_folds,
-    expected_calibration_error,
-    log_losses,
-    mean_of_samples,
-)
+from bsdr_models.metrics import error_of_folds, expected_calibration_error, log_losses
 from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, TargetLike
 from bsdr_models.numerics.process_state import one_thread, recorded_warnings
 from bsdr_models.numerics.rng import RandomState, as_generator
@@ -64,6 +66,20 @@ STACK = "stack"
 # which change a log loss by less than another seed does.
 SAMPLING = Sampling(draws=200)
 NOT_MIXED = "the chains have not mixed"  # what so few draws may seem to show
+# Bootstrap replicates.
+N_RESAMPLES = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """An estimate with an interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.3f} ({self.low:.3f} to {self.high:.3f})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -449,3 +465,25 @@ def _sentence(chosen: str, best: str, log_loss: float, gain: Estimate) -> str:
         f"{'the lowest' if chosen == best else lowest}; it is {gain} nats below that of the class "
         "frequencies."
     )
+
+
+def mean_of_samples(
+    values: FloatArray,
+    *,
+    prob: float,
+    rng: np.random.Generator,
+    groups: np.ndarray | None = None,
+    factor: float = 1.0,
+) -> Estimate:
+    """Mean of the values of samples, (N,), with bootstrap quantiles, so many times as far from it.
+
+    Samples are independent or, if their ``groups`` (N,) are given, those of different groups are.
+    """
+    index = np.arange(len(values)) if groups is None else np.unique(groups, return_inverse=True)[1]
+    sums = np.stack([np.bincount(index, each) for each in (values, np.ones(len(values)))], axis=1)
+    resampled = [rng.standard_exponential(len(sums)) @ sums for _ in range(N_RESAMPLES)]
+    total, count = np.transpose(resampled)
+    mean = float(values.mean())
+    ends = np.quantile(total / count, [0.5 - 0.5 * prob, 0.5 + 0.5 * prob])
+    low, high = (mean + factor * (ends - mean)).tolist()
+    return Estimate(value=mean, low=low, high=high)

@@ -9,8 +9,9 @@ The numbers behind a plot are in an xarray Dataset (see `to_dataframe`): `map_ta
 predictions, searches and predictive checks are those of scikit-learn and ArviZ.
 """
 
+from bsdr_models.lazy import load_on_use
 from bsdr_models.plots.biplot import plot_biplot
-from bsdr_models.plots.diagnostics import plot_comparison, plot_outliers
+from bsdr_models.plots.diagnostics import plot_outliers
 from bsdr_models.plots.features import features_table, plot_features
 from bsdr_models.plots.map import map_table, plot_map
 
@@ -23,3 +24,6 @@ __all__ = [
     "plot_map",
     "plot_outliers",
 ]
+
+# Of the annex of comparisons.
+__getattr__ = load_on_use("bsdr_models", {"plot_comparison": "compare.picture"})

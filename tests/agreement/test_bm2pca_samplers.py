@@ -9,10 +9,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bsdr_models.inference.sampling import Schedule, run_gibbs
+from bsdr_models.inference.sampling import Schedule
 from bsdr_models.papers.bm2pca import SAMPLING, gibbs
 from bsdr_models.papers.bm2pca.loss_augmentation import margins_of
 from bsdr_models.papers.bm2pca.model import declare
+from bsdr_models.papers.sampler import run_gibbs
 
 N, D, R = 30, 4, 2
 C, EPSILON = 1.5, 0.2

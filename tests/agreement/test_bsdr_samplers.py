@@ -6,12 +6,13 @@ from functools import partial
 import numpy as np
 import pytest
 
-from bsdr_models.inference.sampling import Schedule, run_gibbs
+from bsdr_models.inference.sampling import Schedule
 from bsdr_models.papers.bsdr import gibbs
 from bsdr_models.papers.bsdr.design import DenseDesign
 from bsdr_models.papers.bsdr.mean_field import Data
 from bsdr_models.papers.bsdr.model import build_model as build_paper_model
 from bsdr_models.papers.bsdr.priors import SAMPLING
+from bsdr_models.papers.sampler import run_gibbs
 
 N, D, R, K = 40, 3, 2, 3
 NAMES = ["coef", "bias_centered"]

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from bsdr_models.inference.sampling import Schedule, run_gibbs
+from bsdr_models.inference.sampling import Schedule
+from bsdr_models.papers.sampler import run_gibbs
 
 RHO = 0.6
 CHAINS = 3

@@ -17,7 +17,7 @@ from bsdr_models.data.validation import warn_unless_mixed
 from bsdr_models.inference import datatree, dims
 from bsdr_models.inference.datatree import SAMPLE_DIMS, Context
 from bsdr_models.inference.result import Result
-from bsdr_models.inference.sampling import Schedule, run_sampler
+from bsdr_models.inference.sampling import Schedule
 from bsdr_models.inference.trees import read_draws
 from bsdr_models.numerics.arrays import FloatArray, SamplesLike, TargetLike
 from bsdr_models.numerics.folds import evenly_spaced
@@ -29,6 +29,7 @@ from bsdr_models.papers.bm2pca.gibbs import SAMPLING
 from bsdr_models.papers.bm2pca.loss_augmentation import margins_of
 from bsdr_models.papers.bm2pca.mean_field import with_ones
 from bsdr_models.papers.bm2pca.problem import Problem
+from bsdr_models.papers.sampler import run_sampler
 from bsdr_models.papers.training import Inference, describe, read_new, read_training, warn_of
 
 if TYPE_CHECKING:

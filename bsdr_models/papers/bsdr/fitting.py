@@ -14,7 +14,7 @@ from bsdr_models.data.validation import warn_unless_mixed
 from bsdr_models.inference import datatree, dims
 from bsdr_models.inference.datatree import Context
 from bsdr_models.inference.result import Result
-from bsdr_models.inference.sampling import Sampled, Schedule, run_sampler
+from bsdr_models.inference.sampling import Sampled, Schedule
 from bsdr_models.numerics.arrays import FloatArray, ProjectionPrior, SamplesLike, TargetLike
 from bsdr_models.numerics.factors import Gamma
 from bsdr_models.numerics.linalg import cholesky
@@ -25,6 +25,7 @@ from bsdr_models.papers.bsdr.draws import BSDRDraws, ProjectionFactor, with_shar
 from bsdr_models.papers.bsdr.mean_field import Data, State, make_data, without_shared_axis
 from bsdr_models.papers.bsdr.priors import Optimization, Priors
 from bsdr_models.papers.coordinate_ascent import Extrapolation, run_coordinate_ascent
+from bsdr_models.papers.sampler import run_sampler
 from bsdr_models.papers.training import Inference, describe, read_new, read_training, warn_of
 
 if TYPE_CHECKING:
