@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
+from typing import TypeGuard
 
 import bsdr_models
 
@@ -64,13 +65,19 @@ def _read(name: str) -> tuple[str, tuple[str, ...]]:
         elif isinstance(node, ast.ImportFrom):
             whole = [f"{node.module}.{alias.name}" for alias in node.names]
             imported += [name if _path(name) else str(node.module) for name in whole]
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "annex":
+        elif _is_annex(node):
             imported.append(f"bsdr_models.{ast.literal_eval(node.args[0])}")
         body = getattr(node, "body", None)
         if isinstance(body, list):
             node.body = [each for each in body if not _is_text(each)] or [ast.Pass()]
     ours = {each for each in imported if _path(each) is not None} - ELSEWHERE
     return ast.unparse(tree), tuple(sorted(ours))
+
+
+def _is_annex(node: ast.AST) -> TypeGuard[ast.Call]:
+    """Whether a node loads an annex by its name."""
+    called = isinstance(node, ast.Call) and ast.unparse(node.func) == "annex"
+    return called and isinstance(node.args[0], ast.Constant)
 
 
 def _is_text(node: ast.AST) -> bool:

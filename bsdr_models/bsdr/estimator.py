@@ -118,16 +118,16 @@ class FullRankEstimator(BaseBSDR):
         scaled = super()._scale(X)
         if self._is_plain:
             self._check_width()
+        self._views = self._named_views()
         return scaled
 
-    @property
     def _named_views(self) -> list[tuple[str, IntArray]] | None:
         """Names and features of views among the scaled ones."""
         views = read_views(self.views, list(feature_names(self)))
         return None if views is None or len(views) == 1 else self._scaler.positions(views)
 
     def _learn(self, targets: Targets, rng: np.random.Generator) -> Fit:
-        self._context = Context.of(self._context, targets.coded, views=self._named_views)
+        self._context = Context.of(self._context, targets.coded, views=self._views)
         with threads(self.n_jobs):
             return fit_problem(
                 self._learner(targets, rng.spawn(1)[0]),

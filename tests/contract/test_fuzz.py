@@ -300,7 +300,7 @@ FOUND = {
     "covariances of rows without any bound": (
         "DGPLVMClassifier",
         Example(
-            n=4, d=4, seed=12677, labels="missing", exponent=8, new="far", choice=4, n_components=2
+            n=4, d=4, seed=12677, labels="missing", exponent=8, new="far", choice=3, n_components=2
         ),
     ),
     "a unit taken from a feature that is ignored": (
