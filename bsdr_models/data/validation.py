@@ -40,6 +40,8 @@ REMEDIES = (
 )
 # Absolute value of unscaled features beyond which sums of fourth powers would overflow.
 MAX_RAW = 1e60
+# Most columns that a message names.
+MAX_LISTED = 5
 # Smallest whole number whose successor is no float64.
 MAX_WHOLE = 2.0**53
 # Largest R-hat of an identified quantity without a warning.
@@ -478,20 +480,24 @@ def _plain_labels(y: np.ndarray) -> np.ndarray:
 # Scaling
 
 
-def fit_scaler(X: FloatArray, *, standardize: bool) -> Scaler:
+def fit_scaler(estimator: BaseEstimator, X: FloatArray, *, standardize: bool) -> Scaler:
     """Centre and scale of training samples, (N, P); see `check_variation`."""
-    return check_variation(Scaler.fit(X, standardize=standardize))
+    return check_variation(estimator, Scaler.fit(X, standardize=standardize))
 
 
-def check_variation(scaler: Scaler) -> Scaler:
+def check_variation(estimator: BaseEstimator, scaler: Scaler) -> Scaler:
     """Return a scaling; warn about constant features, ValueError if no feature varies."""
+    names = feature_names(estimator)[scaler.constant].tolist()
+    listed = ", ".join(names[:MAX_LISTED]) + (", ..." if len(names) > MAX_LISTED else "")
     if scaler.constant.all():
         size = np.abs(scaler.location).max()
-        raise ValueError(f"X has no variation: all rows are equal in numbers of size {size:.1g}")
-    if scaler.constant.any():
+        raise ValueError(
+            f"X has no variation: all rows are equal in numbers of size {size:.1g}, in {listed}"
+        )
+    if names:
         warn(
-            f"{int(scaler.constant.sum())} of {scaler.constant.size} features are constant in the "
-            "training samples and are ignored"
+            f"{len(names)} of {scaler.constant.size} features are constant in the training samples "
+            f"and are ignored: {listed}"
         )
     return scaler
 
