@@ -12,8 +12,8 @@ from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray
 from bsdr_models.numerics.row_space import Rows
 
 # A feature with a smaller standard deviation, relative to its mean, is constant: 1.4e-14, or 128
-# roundings of a float64. Computed features that should be constant, such as the sums of shares, vary
-# by some roundings: by less than log2(P) if NumPy adds P numbers. Others have at least two digits.
+# roundings of a float64. Computed features that should be constant, such as sums of shares, vary by
+# some roundings: by less than log2(P) if NumPy adds P numbers. Others have at least two digits.
 CONSTANT_TOL = 64.0 * np.finfo(np.float64).eps
 # Larger scaled values are refused, since sums of products of their squares would overflow.
 TOO_LARGE = 1e100
