@@ -4,7 +4,6 @@ import base64
 import io
 import os
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from datetime import date
 from html import escape
@@ -24,9 +23,10 @@ from sklearn.metrics import ConfusionMatrixDisplay
 from bsdr_models.estimators.base import Estimator, last_step
 from bsdr_models.inference.spec import ModelSpec, find_spec
 from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, TargetLike
+from bsdr_models.persistence import write_file
 from bsdr_models.plots import plot_features
 from bsdr_models.plots._read import Classes
-from bsdr_models.plots._style import figure_of
+from bsdr_models.plots._style import figure_of, literal, new_figures_closed
 from bsdr_models.plots.map import draw_map, read_map
 from bsdr_models.summary import to_html
 
@@ -97,7 +97,8 @@ def report(
         What :func:`cross_validated_map` returns: the report is of all samples, held out. Or a
         fitted estimator of this package, or a pipeline that ends with one.
     path : str or path-like
-        File to write, usually with the extension ``.html``. An existing file is replaced.
+        File to write, usually with the extension ``.html``. An existing file is replaced
+        atomically.
     X : array-like of shape (n_samples, n_features), optional
         New samples for a fitted estimator, as its last step takes them. By default the report is of
         the training samples, where the fit has predicted them without their labels.
@@ -156,9 +157,9 @@ def report(
             f"got {type(fitted).__name__}"
         )
     parts = "\n".join([*_results(shown), *_features(tree), *_about(settings, spec)])
-    file = Path(path)
-    file.write_text(PAGE.format(title=f"Report of {escape(name)}", parts=parts), encoding="utf-8")
-    return file
+    page = PAGE.format(title=f"Report of {escape(name)}", parts=parts)
+    write_file(path, page.encode())
+    return Path(path)
 
 
 def _results(tree: xr.DataTree) -> Iterator[str]:
@@ -178,6 +179,7 @@ def _results(tree: xr.DataTree) -> Iterator[str]:
         yield _picture(ax, "Reliability and confusion matrix", RELIABILITY)
 
 
+@new_figures_closed()
 def _reliability(probability: FloatArray, index: IntArray, names: tuple[str, ...]) -> Axes:
     """Plot calibration of probabilities (M, K), and confusion of classes with indices (M,)."""
     best = probability.argmax(axis=1)
@@ -191,7 +193,7 @@ def _reliability(probability: FloatArray, index: IntArray, names: tuple[str, ...
         index,
         best,
         labels=np.arange(len(names)),
-        display_labels=names,
+        display_labels=[literal(name) for name in names],
         include_values=len(names) <= MOST_WRITTEN,
         xticks_rotation=90.0 if len("".join(names)) > 40 else 0.0,
         cmap="Blues",
@@ -204,8 +206,8 @@ def _reliability(probability: FloatArray, index: IntArray, names: tuple[str, ...
 
 
 def _features(tree: xr.DataTree) -> Iterator[str]:
-    """Effects of the features, if the tree has them."""
-    with suppress(ValueError):  # neither coefficients nor slopes
+    """Effects of the features, if the tree has coefficients or slopes."""
+    if "fit" in tree.children and "feature_relevance" in tree["fit"]:
         ax = plot_features(tree)
         yield f'<h2 class="page">Features</h2>\n{_picture(ax, "Effects of the features")}'
 
@@ -223,8 +225,10 @@ def _picture(ax: Axes, title: str, caption: str = "") -> str:
     """The figure of Axes as an element of the page, closed."""
     figure = figure_of(ax)
     file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=DPI)
-    plt.close(figure)
+    try:
+        figure.savefig(file, format="png", dpi=DPI)
+    finally:
+        plt.close(figure)
     data = base64.b64encode(file.getvalue()).decode()
     image = f'<img alt="{escape(title)}" src="data:image/png;base64,{data}">'
     return f"<figure>{image}<figcaption>{escape(caption)}</figcaption></figure>"

@@ -56,7 +56,7 @@ def save(estimator: "Estimator", path: str | os.PathLike[str]) -> None:
             "bsdr_models"
         )
     check_is_fitted(estimator)
-    _write(Path(os.path.realpath(path)), _pack(estimator))
+    write_file(path, _pack(estimator))
 
 
 def load(path: str | os.PathLike[str]) -> "Estimator":
@@ -292,8 +292,9 @@ def _check_regular(path: Path) -> None:
         raise OSError(errno.EINVAL, "is a device or pipe, not a file", str(path))
 
 
-def _write(path: Path, contents: bytes) -> None:
-    """Write a file atomically."""
+def write_file(path: str | os.PathLike[str], contents: bytes) -> None:
+    """Write a file atomically: an error or interrupt leaves the old one."""
+    path = Path(os.path.realpath(path))
     _check_regular(path)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:

@@ -62,6 +62,7 @@ def test_constant_features_are_named_once(classes):
         cross_validated_map(BM2PCAClassifier(random_state=0), X, y, cv=FOLDS)
     (warning,) = caught
     assert str(warning.message).startswith("1 of 7 features")
+    assert str(warning.message).endswith(": x5")
 
 
 @pytest.mark.slow  # workers take seconds to start

@@ -1,7 +1,9 @@
 """The report is one file that says what the model and scikit-learn say."""
 
 import base64
+import errno
 import io
+import os
 import re
 from html import unescape
 from html.parser import HTMLParser
@@ -24,6 +26,7 @@ from bsdr_models import (
     DGPLVMClassifier,
     StackedClassifier,
     cross_validated_map,
+    persistence,
     report,
 )
 
@@ -145,6 +148,19 @@ def test_noise_is_called_noise(tmp_path):
     model = LogisticRegression(C=1e-4)
     tree = cross_validated_map(model, rng.standard_normal((40, 100)), y, cv=4, random_state=0)
     assert "Not shown to be better than chance" in page_of(tree, tmp_path / "noise.html").text
+
+
+def test_a_full_disk_leaves_the_old_report(wine, tmp_path, monkeypatch):
+    def fail(file):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    path = tmp_path / "old.html"
+    path.write_text("old")
+    monkeypatch.setattr(persistence.os, "fsync", fail)
+    with pytest.raises(OSError, match=r"nothing was changed: No space left"):
+        report(STACK.fit(*wine), path)
+    assert [*tmp_path.iterdir()] == [path]
+    assert path.read_text() == "old"
 
 
 def test_other_objects_are_refused_before_any_file(wine, tmp_path):

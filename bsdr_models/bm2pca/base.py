@@ -72,14 +72,14 @@ class BaseBM2PCA(Estimator):
             constant = value == X.min(axis=0).toarray()
             scaler = Scaler.identity(X.shape[1])
             scaler = replace(scaler, mean=np.where(constant, value, 0.0), constant=constant)
-            self._set_scaler(check_variation(scaler))
+            self._set_scaler(check_variation(self, scaler))
             if (size := np.abs(X.data).max()) < 1.0 / MAX_RAW:
                 raise ValueError(
                     f"X is sparse, so never scaled, and no value is larger than {size:.3g}: give "
                     "other units"
                 )
             return self._scaler.select(X)
-        scaler = fit_scaler(X, standardize=self.standardize)
+        scaler = fit_scaler(self, X, standardize=self.standardize)
         self._set_scaler(scaler if self.standardize else scaler.with_common_scale(X))
         empty = np.isnan(self._scaler.select(X)).all(axis=1)
         if empty.any():

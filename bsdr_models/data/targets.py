@@ -15,11 +15,13 @@ from sklearn.utils.validation import _num_samples
 from bsdr_models.data.validation import (
     check_order,
     encode_known,
+    fill_masked,
     is_missing,
     known_entries,
     label_names,
 )
 from bsdr_models.numerics.arrays import IntArray, SamplesLike, Target, TargetLike
+from bsdr_models.numerics.process_state import warn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,17 +67,25 @@ def read_classes(y: TargetLike, unlabeled: object = None, *, several: bool = Fal
 
 def _read_labels(y: TargetLike, given: np.ndarray, known: np.ndarray) -> Targets:
     """Label sets (N, T), some of whose entries are known (N, T)."""
-    on = np.where(known, given, 0)
-    if given.dtype.kind in "mMSU" or not np.isin(on, (0, 1)).all():
+    if given.dtype.kind in "mMSU" or not np.isin(given[known], (0, 1)).all():
         raise ValueError(
             "Unknown label type: several columns of y must hold 0 and 1, one for each label; to "
             "predict several targets of other classes, fit a model to each"
         )
-    coded = np.where(known, on, -1).astype(np.int64)
+    coded = np.full(given.shape, -1, dtype=np.int64)
+    coded[known] = given[known]
     for label, column in enumerate(coded.T):
         if not {0, 1} <= set(column.tolist()):
             raise ValueError(f"label {label} of y is the same in every sample that has it")
     names = label_names(y, coded.shape[1])
+    complete = coded[known.all(axis=1)]
+    if len(complete) and (complete.sum(axis=1) == 1).all():
+        classes = "y.idxmax(axis=1)" if hasattr(y, "idxmax") else "numpy.argmax(y, axis=1)"
+        warn(
+            f"the {len(names)} columns of y are read as independent labels, and every sample has "
+            f"exactly one of them: if they are classes that exclude each other, give {classes} for "
+            "y"
+        )
     return Targets(kind="multilabel", y=coded if known.all() else given, coded=coded, names=names)
 
 
@@ -84,7 +94,8 @@ def read_groups(groups: TargetLike | None, X: SamplesLike) -> IntArray | None:
     if groups is None:
         return None
     check_order(X, groups)
-    names, index = name_groups(np.asarray(groups, dtype=object), _num_samples(X))
+    groups = np.asarray(fill_masked(groups), dtype=object)
+    names, index = name_groups(groups, _num_samples(X))
     if len(names) < 2:
         raise ValueError(
             f"groups has one value only, {names[0]!r}: at least two are needed, to hold one out"
@@ -96,7 +107,7 @@ def name_groups(groups: TargetLike, n_samples: int) -> tuple[list[object], IntAr
     """Groups, in the order of ordered categories or else sorted, and that of each sample, (N,)."""
     if isinstance(groups, np.ndarray) and groups.dtype.kind == "M":
         groups = groups.astype("datetime64[us]")  # dates in nanoseconds would become integers
-    values = np.asarray(groups, dtype=object)
+    values = np.asarray(fill_masked(groups), dtype=object)
     if values.shape not in {(n_samples,), (n_samples, 1)}:
         raise ValueError(
             f"groups must have one value per sample, ({n_samples},), got {values.shape}"

@@ -8,6 +8,7 @@ arrays, dates, text among numbers, duplicate column names, missing labels.
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from copy import copy
 from numbers import Real
 from typing import Any, TypeGuard
 
@@ -39,6 +40,10 @@ REMEDIES = (
 )
 # Absolute value of unscaled features beyond which sums of fourth powers would overflow.
 MAX_RAW = 1e60
+# Most columns that a message names.
+MAX_LISTED = 5
+# Smallest whole number whose successor is no float64.
+MAX_WHOLE = 2.0**53
 # Largest R-hat of an identified quantity without a warning.
 R_HAT_LIMIT = 1.05
 
@@ -95,6 +100,7 @@ def _read_table(estimator: BaseEstimator, X: object, *, reset: bool, sparse: boo
                 f"Sparse data was passed for X, but {name} takes dense arrays only: make it dense "
                 "if it fits into memory, or use BM2PCAClassifier, which takes sparse data"
             )
+        _check_sparse(X, "X")
         return X
     if _is_frame(X):
         _check_numbers("X", {label: X[label] for label in X.columns})
@@ -115,6 +121,18 @@ def _read_table(estimator: BaseEstimator, X: object, *, reset: bool, sparse: boo
     if array.ndim == 2:
         _check_numbers("X", dict(enumerate(array.T)))
     return X
+
+
+def _check_sparse(matrix: Any, what: str) -> None:
+    """ValueError if indices of a sparse matrix are out of range, which would end the process."""
+    try:
+        for length, index in zip(matrix.shape, getattr(matrix, "coords", ()), strict=False):
+            if index.size and not 0 <= index.min() <= index.max() < length:
+                raise ValueError(f"indices must be < {length}")
+        if hasattr(matrix, "check_format"):
+            copy(matrix).check_format(full_check=True)  # shallow, as the check shrinks arrays
+    except ValueError as error:
+        raise ValueError(f"{what} is a damaged sparse matrix: {error}") from None
 
 
 def _is_frame(X: object) -> TypeGuard[pd.DataFrame]:
@@ -304,21 +322,21 @@ def check_order(X: object, y: object) -> None:
 
 
 def read_targets(y: Any) -> np.ndarray:
-    """Targets as a dense array, (N,) or (N, K), of their own dtype."""
+    """Targets as a dense array, (N,) or (N, K), of their own dtype; None for masked entries."""
     if issparse(y):
+        _check_sparse(y, "y")
         return y.toarray()
     if isinstance(y, dict | set | xr.Dataset | xr.DataTree):
         raise TypeError(f"y must be an array, a list or a series, got {type(y).__name__}")
-    if np.ma.is_masked(y):
-        raise ValueError("y has masked entries: leave out these samples, or fill them")
+    y = fill_masked(y)
     try:
         array = np.asarray(y)
     except ValueError as error:
         raise ValueError(f"y cannot be read as an array: {error}") from None
     if array.ndim in (1, 2) and array.dtype.kind == "U":
         entries = np.asarray(y, dtype=object)
-        if not all(isinstance(v, str) for v in entries.ravel()):
-            array = entries  # else NaN in a list of text becomes "nan"
+        if not all(isinstance(v, str) and v[-1:] != "\0" for v in entries.ravel()):
+            array = entries  # else NaN in a list of text becomes "nan", and "a\0" becomes "a"
     if array.dtype.kind == "T":  # text of any length, which files do not store
         array = array.astype(object)
     if array.ndim == 0:
@@ -326,6 +344,13 @@ def read_targets(y: Any) -> np.ndarray:
     if not len(array):
         raise ValueError("y has no entries")
     return array
+
+
+def fill_masked(values: Any) -> Any:
+    """Values with None in place of what a mask hides; all others as they are."""
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        return np.where(values.mask, None, values.data)
+    return values
 
 
 def read_numbers(y: object, *, missing: bool = False) -> FloatArray:
@@ -431,7 +456,10 @@ def _missing_entries(y: np.ndarray) -> BoolArray:
 
 
 def _plain_labels(y: np.ndarray) -> np.ndarray:
-    """Labels, those of dtype object as numbers unless they are text; ValueError if continuous."""
+    """Labels, those of dtype object as numbers unless they are text.
+
+    ValueError if they are continuous, or if the array cannot tell them apart.
+    """
     if y.dtype == object and not all(isinstance(value, str) for value in y.ravel()):
         if not all(isinstance(value, Real | np.bool_) for value in y.ravel()):
             kinds = ", ".join(sorted({type(value).__name__ for value in y.ravel()}))
@@ -439,26 +467,37 @@ def _plain_labels(y: np.ndarray) -> np.ndarray:
         y = np.array(y.tolist())
     with np.errstate(invalid="ignore"):  # scikit-learn compares them with integers
         check_classification_targets(y)
+    if y.dtype.kind == "f" and np.abs(y).max(initial=0.0) >= MAX_WHOLE:
+        raise ValueError(
+            f"y has labels of {MAX_WHOLE:.0f} and above as floating-point numbers, which do not "
+            "tell neighbouring integers apart: give only integers, or text"
+        )
+    if y.dtype == object and any(label.endswith("\0") for label in y.ravel()):
+        raise ValueError("y has labels that end with a NUL character, which arrays of text drop")
     return y
 
 
 # Scaling
 
 
-def fit_scaler(X: FloatArray, *, standardize: bool) -> Scaler:
+def fit_scaler(estimator: BaseEstimator, X: FloatArray, *, standardize: bool) -> Scaler:
     """Centre and scale of training samples, (N, P); see `check_variation`."""
-    return check_variation(Scaler.fit(X, standardize=standardize))
+    return check_variation(estimator, Scaler.fit(X, standardize=standardize))
 
 
-def check_variation(scaler: Scaler) -> Scaler:
+def check_variation(estimator: BaseEstimator, scaler: Scaler) -> Scaler:
     """Return a scaling; warn about constant features, ValueError if no feature varies."""
+    names = feature_names(estimator)[scaler.constant].tolist()
+    listed = ", ".join(names[:MAX_LISTED]) + (", ..." if len(names) > MAX_LISTED else "")
     if scaler.constant.all():
         size = np.abs(scaler.location).max()
-        raise ValueError(f"X has no variation: all rows are equal in numbers of size {size:.1g}")
-    if scaler.constant.any():
+        raise ValueError(
+            f"X has no variation: all rows are equal in numbers of size {size:.1g}, in {listed}"
+        )
+    if names:
         warn(
-            f"{int(scaler.constant.sum())} of {scaler.constant.size} features are constant in the "
-            "training samples and are ignored"
+            f"{len(names)} of {scaler.constant.size} features are constant in the training samples "
+            f"and are ignored: {listed}"
         )
     return scaler
 

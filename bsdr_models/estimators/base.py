@@ -121,7 +121,7 @@ class Estimator(Fitted):
 
     def _scale(self, X: Rows) -> Rows:
         """Training samples (N, P), scaled by `_scaler`, which is set."""
-        self._set_scaler(fit_scaler(X, standardize=getattr(self, "standardize", True)))
+        self._set_scaler(fit_scaler(self, X, standardize=getattr(self, "standardize", True)))
         return self._scaler.transform(X)
 
     def _warn_of_replicates(self, X: Rows, targets: Targets) -> None:

@@ -152,7 +152,8 @@ def read_declared(
     if target == "multilabel":
         if not np.isin(given[known], (0, 1)).all():
             raise ValueError("y must hold 0 and 1 only for target='multilabel'")
-        labels = np.where(known, given, -1).astype(np.int64)
+        labels = np.full(given.shape, -1, dtype=np.int64)
+        labels[known] = given[known]
         return labels, column_names(y, "y", labels.shape[1])
     index = np.full(n_samples, -1, dtype=np.int64)
     index[known], classes = encode_classes(given[known])

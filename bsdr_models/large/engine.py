@@ -50,8 +50,7 @@ def fit_chunks(
     chunks, labels = read_chunked(X, y)
     n_samples, model.n_features_in_ = chunks.shape
     targets = model._read_targets(labels)
-    model._set_scaler(fit_scaler_of_chunks(chunks, standardize=True))
-    check_variation(model._scaler)
+    model._set_scaler(check_variation(model, fit_scaler_of_chunks(chunks, standardize=True)))
     model._check_width()
     check_size(int(model._scaler.varies.sum()), len(model.classes_) - 1)
     kept = evenly_spaced(n_samples, N_KEPT)

@@ -97,7 +97,7 @@ class SupervisedWhitening(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         classes = _read_classes(y)
         check_consistent_length(X, classes)
         group = read_groups(groups, table)
-        self._scaler = validation.fit_scaler(X, standardize=True)
+        self._scaler = validation.fit_scaler(self, X, standardize=True)
         X = self._scaler.transform(X)
         units = self._scaler.units
         with validation.one_thread():

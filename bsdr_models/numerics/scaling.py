@@ -11,8 +11,10 @@ import numpy as np
 from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray
 from bsdr_models.numerics.row_space import Rows
 
-# A feature with a smaller standard deviation, relative to its mean, is constant.
-CONSTANT_TOL = 1e-8
+# A feature with a smaller standard deviation, relative to its mean, is constant: 1.4e-14, or 128
+# roundings of a float64. Computed features that should be constant, such as sums of shares, vary by
+# some roundings: by less than log2(P) if NumPy adds P numbers. Others have at least two digits.
+CONSTANT_TOL = 64.0 * np.finfo(np.float64).eps
 # Larger scaled values are refused, since sums of products of their squares would overflow.
 TOO_LARGE = 1e100
 # Largest divisor, in place of infinity.
@@ -52,7 +54,7 @@ class Scaler:
     ) -> "Scaler":
         """From the largest magnitudes, and moments of the columns divided by :meth:`peak_of`."""
         peak = cls.peak_of(size)
-        constant = std <= CONSTANT_TOL * np.maximum(np.abs(mean), CONSTANT_TOL)
+        constant = std <= CONSTANT_TOL * np.abs(mean)
         std = np.where(constant, 1.0, std)
         std = std if standardize else 1.0 / peak
         return cls(peak=peak, mean=mean, std=std, constant=constant)

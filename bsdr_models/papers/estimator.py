@@ -474,7 +474,7 @@ class PaperDGPLVMClassifier(PaperClassifier):
         self.random_state = random_state
 
     def _scale(self, X: FloatArray) -> FloatArray:
-        scaler = fit_scaler(X, standardize=True)
+        scaler = fit_scaler(self, X, standardize=True)
         of_each = in_different_units(scaler) if self.standardize == "auto" else self.standardize
         self.standardized_ = bool(of_each)
         self._set_scaler(scaler if of_each else common_scale(scaler))

@@ -30,6 +30,7 @@ from bsdr_models.plots._style import (
     color,
     figure_of,
     fix_layout,
+    literal,
     marker,
 )
 
@@ -169,7 +170,7 @@ def draw_samples(ax: Axes, samples: Samples, *, alpha: float | None = None) -> N
             ends = np.nanmin(target.values), np.nanmax(target.values)
             points.set(array=target.values[which], cmap=SHADES, clim=ends)
     if isinstance(target, Values):
-        figure_of(ax).colorbar(points, ax=ax, label=target.title, pad=0.02)
+        figure_of(ax).colorbar(points, ax=ax, label=literal(target.title), pad=0.02)
     if (wrong := samples.wrong).any():
         x, y = at[wrong].T
         rings = ax.scatter(x, y, s=2.9 * size, facecolors="none", gid="wrong")
@@ -224,7 +225,7 @@ class Names(Artist):
         self.beside = beside
         self.required = required
         self.texts = []
-        for number, name in enumerate(names):
+        for number, name in enumerate(map(literal, names)):
             style: dict[str, Any] = {"fontsize": 7.5, "color": INK}
             style |= dict(*styles[number : number + 1])
             style |= {"ha": "center", "va": "center", "path_effects": HALO, "zorder": 13.0}
@@ -362,14 +363,14 @@ def spread_strips(x: FloatArray, target: Target) -> FloatArray:
 
 def label_strips(ax: Axes, target: Target) -> None:
     if isinstance(target, Values):
-        ax.set_ylabel(target.title)
+        ax.set_ylabel(literal(target.title))
         return
     if target is None:
         ax.set(yticks=[], ylim=(0.5, -0.8))
         return
     lowest = min(int(target.index.min()), 0)
-    names = [target.name(c) for c in range(lowest, len(target.names))]
+    names = [literal(target.name(c)) for c in range(lowest, len(target.names))]
     ax.set_yticks(range(lowest, len(target.names)), names)
-    ax.set(ylim=(len(target.names) - 0.4, lowest - 0.8), ylabel=target.title)
+    ax.set(ylim=(len(target.names) - 0.4, lowest - 0.8), ylabel=literal(target.title))
     ax.tick_params(axis="y", length=0)
     ax.grid(axis="y", visible=False)

@@ -6,7 +6,8 @@ References
 """
 
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
@@ -74,11 +75,29 @@ def styled[**P, T](plot: Callable[P, T]) -> Callable[P, T]:
         before = {name: rcParams[name] for name in STYLE}
         rcParams.update(STYLE)
         try:
-            return plot(*args, **kwargs)
+            with new_figures_closed():
+                return plot(*args, **kwargs)
         finally:
             rcParams.update(before)
 
     return wrapper
+
+
+@contextmanager
+def new_figures_closed() -> Iterator[None]:
+    """Context in which an error closes the figures that were opened."""
+    before = {*plt.get_fignums()}
+    try:
+        yield
+    except BaseException:
+        for number in {*plt.get_fignums()} - before:
+            plt.close(number)
+        raise
+
+
+def literal(name: object) -> str:
+    """A name as Matplotlib draws it unchanged: text between dollars would be a formula."""
+    return str(name).replace("$", r"\$")
 
 
 def axes_or_new(
@@ -113,7 +132,7 @@ def marker(index: int) -> str:
 
 def name_features(ax: Axes, names: np.ndarray) -> None:
     """Name features on the y axis, the first on top."""
-    ax.set_yticks(range(len(names)), [str(name) for name in names])
+    ax.set_yticks(range(len(names)), [literal(name) for name in names])
     ax.set_ylim(len(names) - 0.4, -0.6)
     ax.tick_params(axis="y", length=0)
     ax.grid(axis="y", visible=False)
@@ -180,8 +199,9 @@ def add_legend(ax: Axes, handles: Sequence[Artist], *, title: str | None = None)
     place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0)}
     if figure_of(ax).get_layout_engine() is None:
         place = {"loc": "upper right", "frameon": True}
-    columns = _n_columns(len(handles))
-    ax.legend(handles=handles, title=title, ncols=columns, alignment="left", **place)
+    place |= {"ncols": _n_columns(len(handles)), "alignment": "left"}
+    labels = [literal(handle.get_label()) for handle in handles]
+    ax.legend(handles, labels, title=None if title is None else literal(title), **place)
 
 
 def _n_columns(n_names: int) -> int:

@@ -24,6 +24,7 @@ from bsdr_models.plots._style import (
     POSITIVE,
     axes_or_new,
     color,
+    literal,
     name_features,
     set_title,
     styled,
@@ -226,7 +227,7 @@ def plot_features(
     width = widths / widths.sum() * (1.0 - GAP * (len(widths) - 1))
     left = np.cumsum(width) - width + GAP * np.arange(len(widths))
     room = 0.85 * width[0] * width_in_points(ax)
-    names = [str(name) for name in table[axis].values]
+    names = [literal(name) for name in table[axis].values]
     titles = [wrap(_title(names, k, classes, axis), room) for k in shown]
     header = 1.3 + 0.7 * max(map(len, titles))
     ax.set_ylim(n - 0.4, -header)

@@ -126,7 +126,9 @@ def test_the_learned_metric_discounts_variation_within_classes():
 @pytest.mark.parametrize(
     "kind", ["missing", "lone", "unlabelled", "constant", "wide", "labels", "sparse"]
 )
-@pytest.mark.filterwarnings("ignore:class 3 has a single sample", "ignore:1 of 12 features are")
+@pytest.mark.filterwarnings(
+    "ignore:class 3 has a single sample", "ignore:1 of 12 features are", "ignore:the 3 columns"
+)
 def test_every_kind_of_samples_and_labels_is_fitted(kind):
     X, y, rng = make_samples(n=240, d=100 if kind == "wide" else D)
     new, truth, X, y = X[N:], y[N:], X[:N], y[:N].copy()

@@ -15,7 +15,9 @@ from sklearn.exceptions import ConvergenceWarning, DataConversionWarning, NotFit
 from sklearn.metrics import log_loss
 
 from bsdr_models import BM2PCAPriors, DGPLVMPriors
+from bsdr_models.bm2pca.model import declared_targets
 from bsdr_models.bsdr.priors import HierarchicalPriors
+from bsdr_models.data.targets import read_classes
 from bsdr_models.papers.bsdr import Priors
 
 pytestmark = pytest.mark.usefixtures("short_runs")
@@ -52,7 +54,10 @@ ROWS_REFUSED = {
         r"column 1 \(.* too large .*\) of X cannot be read as numbers",
     ),
     "rows_equal": (lambda X: np.tile(X[:1], (len(X), 1)), "X has no variation"),
-    "precision_lost": (lambda X: 1e17 + X, "X has no variation: .* in numbers of size 1e.17"),
+    "precision_lost": (
+        lambda X: 1e17 + X,
+        "X has no variation: .* of size 1e.17, in x0, x1, x2, x3",
+    ),
     "one_axis": (lambda X: X[:, 0], "(?s)1D array.*[Rr]eshape"),
     "series": (lambda X: pd.Series(X[:, 0]), "(?s)2-dimensional container|1D array"),
     "three_axes": (lambda X: X[:, :, None], "dim 3"),
@@ -142,6 +147,17 @@ def test_new_rows_are_refused(zoo, kind, case):
         return
     with pytest.raises(REFUSALS, match=match):
         model.predict(change(zoo.X))
+
+
+@pytest.mark.parametrize("kind", [sparse.csr_array, sparse.csc_array, sparse.coo_array])
+def test_damaged_sparse_rows_are_refused(zoo, kind):
+    """An index out of range would end the process."""
+    X = kind(zoo.X)
+    index = X.coords[1] if kind is sparse.coo_array else X.indices
+    index[5] = 10**6
+    for call in (lambda X: zoo.make("bm2pca").fit(X, zoo.y), zoo.fitted("bm2pca").predict):
+        with pytest.raises(ValueError, match="X is a damaged sparse matrix: indices must be <"):
+            call(X)
 
 
 def with_label(y, value, dtype=float):
@@ -334,7 +350,12 @@ LABELS_REFUSED = {
         lambda y: with_label(TEXT[y], None, object).astype(np.dtypes.StringDType(na_object=None)),
         MISSING,
     ),
-    "masked": (lambda y: np.ma.masked_equal(y, 1), "y has masked entries"),
+    "masked": (lambda y: np.ma.masked_array(y, mask=np.arange(45) == 17), MISSING),
+    "beyond_whole_floats": (
+        lambda y: np.array([2**53, 2**53 + 1, 1.0], dtype=object)[y].tolist(),
+        "do not tell neighbouring integers apart",
+    ),
+    "nul": (lambda y: np.array(["a", "a\0", "b"], dtype=object)[y].tolist(), "a NUL character"),
     "inf": (lambda y: with_label(y, np.inf), "Input y contains infinity"),
     "complex": (lambda y: y + 1j, "Complex data not supported"),
     "one_class": (lambda y: np.full(45, "ham"), "one class only, 'ham'"),
@@ -420,6 +441,24 @@ def test_labels_come_back_as_they_went_in(zoo, reader, case):
     assert model.score(zoo.X, labels[zoo.y]) == plain.score(zoo.X, zoo.y) > 0.6
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint64, np.int8, bool, np.float32, object])
+def test_labels_of_any_type_in_columns_are_read_alike(zoo, dtype):
+    Y = np.column_stack([zoo.y == 0, zoo.y > 0, zoo.X[:, 1] > 3.0]).astype(np.int64)
+    for unlabeled in (None, -1, np.nan):
+        targets = read_classes(Y.astype(dtype), unlabeled, several=True)
+        np.testing.assert_array_equal(targets.coded, Y)
+    model = declared_targets(Y.astype(dtype), "multilabel", -1, n_samples=45)
+    np.testing.assert_array_equal(model[0], 2 * Y - 1)
+
+
+@pytest.mark.parametrize("table", [pd.DataFrame, np.asarray])
+def test_classes_in_columns_are_labels_with_a_warning(zoo, table):
+    Y = table(np.eye(3, dtype=np.uint8)[zoo.y])
+    remedy = r"y\.idxmax" if table is pd.DataFrame else r"numpy\.argmax\(y"
+    with pytest.warns(UserWarning, match=f"3 columns of y .* independent labels, .*{remedy}"):
+        assert zoo.make("bm2pca").fit(zoo.X, Y).predict(zoo.X).shape == (45, 3)
+
+
 def test_two_classes_of_truth_values(zoo, classifier):
     X, y = zoo.X, zoo.y == 0
     model = zoo.fit(zoo.make(classifier), X, y)
@@ -455,6 +494,18 @@ def test_labels_never_seen_count_as_wrong_and_have_no_log_loss(zoo, classifier):
     np.testing.assert_allclose(model.score(X, y), model.score(X[:30], y[:30]) * 30 / 45)
     with pytest.raises(ValueError, match=r"different number of classes|labels"):
         log_loss(y, model.predict_proba(X))
+
+
+def test_a_large_mean_hides_no_variation(zoo, kind):
+    """Only what float64 cannot hold is constant: N(0, 1) + 1e9 is N(0, 1)."""
+    X, y = zoo.X, zoo.target(kind)
+    real = kind.endswith("Regressor")
+    model = zoo.fit(zoo.make(kind), X + 1e9, y + 1e9 * real)
+    says = "predict" if real else "predict_proba"
+    found = getattr(model, says)(X + 1e9) - 1e9 * real
+    # Rounding changes the path of a sampler, not what it samples.
+    atol = 0.1 if kind.startswith("BSDR") else 1e-3
+    np.testing.assert_allclose(found, getattr(zoo.fitted(kind), says)(X), rtol=0.0, atol=atol)
 
 
 @pytest.mark.parametrize("factor", [1e-200, 1e200])

@@ -170,6 +170,7 @@ GAPS = {
     "na": lambda g: pd.array([pd.NA, *g[1:]], dtype="Int64"),
     "na of text": lambda g: pd.Series([pd.NA, *g[1:].astype(str)], dtype="string"),
     "nan": lambda g: np.where(np.arange(len(g)) == 0, np.nan, g),
+    "mask": lambda g: np.ma.masked_array(g, mask=np.arange(len(g)) == 3),
     "nat": lambda g: pd.to_datetime([None, *g[1:]]),
     "text beside numbers": lambda g: [0, *g[1:].astype(str)],
     "dates beside numbers": lambda g: [0, *pd.to_datetime(g[1:])],

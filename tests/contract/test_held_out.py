@@ -103,6 +103,6 @@ def test_coordinates_keep_the_predictions_of_new_samples(name, few, fitted):
 
 def test_label_sets_have_no_plane():
     X, y = load_wine(return_X_y=True)
-    model = BM2PCAClassifier(random_state=0).fit(X[::4], np.eye(3, dtype=int)[y[::4]])
+    model = BM2PCAClassifier(random_state=0).fit(X[::4], 1 - np.eye(3, dtype=int)[y[::4]])
     with pytest.raises(AttributeError, match="plane_ needs one class per sample"):
         model.plane_  # noqa: B018

@@ -53,10 +53,14 @@ def test_constant_features_are_filled_with_zeros(axis):
     np.testing.assert_array_equal(pad(values, constant, axis=axis), full)
 
 
-def test_variation_below_the_tolerance_is_none():
-    wobble = np.random.default_rng(4).standard_normal(50)
-    X = np.column_stack([1.0 + 1e-10 * wobble, 1.0 + 1e-6 * wobble])
-    np.testing.assert_array_equal(Scaler.fit(X).constant, [True, False])
+def test_variation_of_rounding_is_none():
+    rng = np.random.default_rng(4)
+    shares = rng.dirichlet(np.ones(10_000), size=50)
+    X = np.column_stack(
+        [shares.sum(axis=1), 7.0 * shares.sum(axis=1), 1.0 + 1e-13 * rng.random(50)]
+    )
+    assert np.ptp(X, axis=0).all()
+    np.testing.assert_array_equal(Scaler.fit(X).constant, [True, True, False])
 
 
 def test_centring_alone_refuses_training_samples_that_are_too_large():

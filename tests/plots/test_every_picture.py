@@ -11,6 +11,7 @@ import warnings
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.text import Text
@@ -23,6 +24,7 @@ from bsdr_models import (
     DGPLVMClassifier,
     compare_models,
     plots,
+    report,
 )
 
 LONG = np.array(["Ovarian carcinoma, stage III", "Healthy tissue beside it", "b"])
@@ -248,6 +250,53 @@ def test_two_axes_fit_a_constrained_figure(name):
         assert draw(name, ax=ax) is ax
     assert plt.get_fignums() == [figure.number]
     check_readable(left, right)
+
+
+FORMULAS = np.array(["$$", "a$b$c", "$x", r"$\alpha$"])
+
+
+@functools.cache
+def named_by_formulas():
+    """A fitted model, new samples and their classes."""
+    X, y = classes(80, 4, FORMULAS)
+    table = pd.DataFrame(X, columns=FORMULAS, index=[f"${i}$" for i in range(len(X))])
+    return scaled(BM2PCAClassifier, loss__C=1.0).fit(table[:40], y[:40]), table[40:], y[40:]
+
+
+@pytest.mark.parametrize("name", PLOTS)
+def test_names_are_no_formulas(name):
+    model, X, y = named_by_formulas()
+    shown = model.predict_idata(X, y)
+    shown = model.idata_ if name in ("plot_features", "plot_biplot") else shown
+    options = {"group": "predictions"} if name == "plot_outliers" else {}
+    if name == "plot_comparison":
+        models = dict.fromkeys(FORMULAS.tolist(), GaussianNB())
+        shown = compare_models(X, y, models=models, random_state=0, progressbar=False)
+    if name == "plot_map":
+        options = {"groups": y}
+    figure = getattr(plots, name)(shown, **options).get_figure()
+    figure.canvas.draw()
+    texts = [text.get_text() for text in figure.findobj(Text)]
+    assert not any(map(mpl.cbook.is_math_text, texts))
+    drawn = " ".join(texts).replace(r"\$", "$")
+    assert all(each in drawn for each in FORMULAS)
+
+
+def test_a_report_has_every_picture_of_names_like_formulas(tmp_path):
+    model, X, y = named_by_formulas()
+    page = report(model, tmp_path / "page.html", X, y).read_text(encoding="utf-8")
+    assert page.count("<img") == 3
+
+
+def test_a_plot_that_fails_leaves_no_figure(monkeypatch):
+    def fail(*args):
+        raise RuntimeError
+
+    own = plt.figure()
+    monkeypatch.setattr("bsdr_models.plots.features._caption", fail)
+    with pytest.raises(RuntimeError):
+        draw("plot_features")
+    assert plt.get_fignums() == [own.number]
 
 
 @pytest.fixture(scope="module")
