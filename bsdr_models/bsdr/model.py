@@ -82,7 +82,7 @@ def build_model(
         its own: a function of name and dims such as ``functools.partial(pm.Laplace, mu=0, b=1)``,
         or a ``Prior`` of pymc-extras.
     kernel, views
-        As for :class:`bsdr_models.BSDRClassifier`, except ``"auto"``.
+        As for :class:`bsdr_models.BSDRClassifier`.
     name : str, default=""
         Prefix of all variables, for several models in one ``with pm.Model()``. These share dims.
 

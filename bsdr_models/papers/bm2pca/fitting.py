@@ -93,6 +93,11 @@ def fit(
     ValueError
         If shapes disagree, values are not finite, or there are fewer than two classes.
 
+    See Also
+    --------
+    predict : class probabilities of new samples, given the tree.
+    bsdr_models.papers.PaperBM2PCAClassifier : the same fit as an estimator, which scales features.
+
     Examples
     --------
     >>> from sklearn.datasets import load_iris
@@ -149,9 +154,19 @@ def predict(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
     ValueError
         If variables are missing, or X has other features.
 
+    See Also
+    --------
+    fit : the tree.
+
     Examples
     --------
-    See `fit`.
+    >>> from sklearn.datasets import load_wine
+    >>> from sklearn.preprocessing import scale
+    >>> from bsdr_models.papers import bm2pca
+    >>> X, y = load_wine(return_X_y=True)
+    >>> tree = bm2pca.fit(scale(X)[::2], y[::2], n_components=3, random_state=0)
+    >>> bm2pca.predict(tree, scale(X)[1::2]).argmax(axis=1)[:3]
+    array([0, 0, 0])
     """
     scores = _mean_scores(read_draws(tree, "posterior", "coef", "intercept"), read_new(tree, X))
     if tree.attrs.get("target") != "multilabel" and scores.shape[1] == 1:

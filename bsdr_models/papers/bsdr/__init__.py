@@ -14,7 +14,7 @@ Eq. (10), utilities                       ``mean_field.update_utilities``
 Section II-C, columnwise and rowwise      ``priors.Priors(projection_prior=...)``
 Section II-D, regression                  ``mean_field.update_noise_precision``
 Appendix A, Gibbs sampling                ``gibbs.step`` and the functions that it calls
-Appendix B, predictions                   ``fit.predict``
+Appendix B, predictions                   ``fitting.predict``
 ========================================= ====================================================
 
 ``fit`` runs these steps and returns a tree, which ``predict`` reads.

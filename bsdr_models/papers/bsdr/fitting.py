@@ -85,6 +85,11 @@ def fit(
     ValueError
         If shapes disagree, values are not finite, or there are fewer than two classes.
 
+    See Also
+    --------
+    predict : class probabilities of new samples, given the tree.
+    bsdr_models.papers.PaperBSDRClassifier : the same fit as an estimator, which scales features.
+
     Examples
     --------
     >>> from sklearn.datasets import load_wine
@@ -142,9 +147,19 @@ def predict(tree: xr.DataTree, X: SamplesLike, *, latent_scale: float | None = N
     ValueError
         If variables are missing, or X has other features.
 
+    See Also
+    --------
+    fit : the tree.
+
     Examples
     --------
-    See `fit`.
+    >>> from sklearn.datasets import load_wine
+    >>> from sklearn.preprocessing import scale
+    >>> from bsdr_models.papers import bsdr
+    >>> X, y = load_wine(return_X_y=True)
+    >>> tree = bsdr.fit(scale(X)[::2], y[::2], random_state=0)
+    >>> bsdr.predict(tree, scale(X)[1::2]).argmax(axis=1)[:3]
+    array([0, 0, 0])
     """
     draws = BSDRDraws.of(tree, latent_scale)
     array = read_new(tree, X)

@@ -97,6 +97,11 @@ def fit(
         If shapes disagree, values are not finite, there are fewer than two classes, or their
         centroids coincide.
 
+    See Also
+    --------
+    predict : class probabilities of new samples, given the tree.
+    bsdr_models.papers.PaperDGPLVMClassifier : the same fit as an estimator, which scales features.
+
     Examples
     --------
     >>> import warnings
@@ -157,9 +162,22 @@ def predict(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
     ValueError
         If variables are missing, or X has other features.
 
+    See Also
+    --------
+    fit : the tree.
+
     Examples
     --------
-    See `fit`.
+    >>> import warnings
+    >>> from sklearn.datasets import load_wine
+    >>> from sklearn.preprocessing import scale
+    >>> from bsdr_models.papers import dgplvm
+    >>> X, y = load_wine(return_X_y=True)
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore")  # the objective has no minimum
+    ...     tree = dgplvm.fit(scale(X)[::3], y[::3], random_state=0)
+    >>> dgplvm.predict(tree, scale(X)[1::3]).argmax(axis=1)[:3]
+    array([0, 0, 0])
     """
     mode = read_draws(tree, "posterior", "latent", "latent_raw").isel(chain=0, draw=0)
     latent = mode["latent"].to_numpy()
