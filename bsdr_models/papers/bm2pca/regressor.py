@@ -24,8 +24,7 @@ from bsdr_models.numerics.process_state import warn
 from bsdr_models.numerics.rng import RandomState
 from bsdr_models.numerics.row_space import Rows
 from bsdr_models.options import COUNT, POSITIVE, TOLERANCE, Options
-from bsdr_models.papers.bm2pca.conjugate import MarginPosterior, fit_mean_field, run_sweeps
-from bsdr_models.papers.bm2pca.problem import Problem
+from bsdr_models.papers.bm2pca.conjugate import MarginPosterior, Problem, fit_mean_field, run_sweeps
 
 if TYPE_CHECKING:
     import pymc as pm
