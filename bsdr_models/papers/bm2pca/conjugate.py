@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.sparse import issparse
 
 from bsdr_models.bm2pca.factor_model import FactorModel
 from bsdr_models.bm2pca.posterior import PLAIN, Predictor, Probabilities
@@ -11,10 +10,9 @@ from bsdr_models.bm2pca.priors import PAPER, Priors
 from bsdr_models.bm2pca.views import ViewState, known_state, split_views
 from bsdr_models.inference.datatree import MAX_NUMBERS
 from bsdr_models.inference.result import Result
-from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray
+from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.relevance import LatentCoordinates
-from bsdr_models.numerics.row_space import Rows
 from bsdr_models.papers.bm2pca import mean_field
 from bsdr_models.papers.bm2pca.mean_field import FactorState, ViewData, score_moments, with_ones
 from bsdr_models.papers.coordinate_ascent import Extrapolation, run_coordinate_ascent
@@ -27,23 +25,13 @@ TOL = 1e-3
 class Problem:
     """Samples, targets and fixed settings of a fit."""
 
-    X: Rows  # (N, P), scaled, NaN for a missing value; or sparse
+    X: FloatArray  # (N, P), scaled, NaN for a missing value
     Y: FloatArray  # Signs, (N, K), 0 without a label; or real targets, NaN if missing
     epsilon: float | None = None  # Half width of the epsilon-insensitive interval; None for signs
     # Features of each view; None for one view of all.
     columns: tuple[IntArray | None, ...] = (None,)
     n_components: int  # R
     priors: Priors = PAPER
-
-    @property
-    def observed(self) -> BoolArray:
-        """Mask of the observed targets, (N, K)."""
-        return self.Y != 0.0 if self.epsilon is None else ~np.isnan(self.Y)
-
-    @property
-    def complete(self) -> bool:
-        """Whether no value is missing."""
-        return issparse(self.X) or not np.isnan(self.X).any()
 
     def subset(self, index: IntArray) -> "Problem":
         """The same problem for some of the samples."""
