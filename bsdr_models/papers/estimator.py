@@ -1,7 +1,6 @@
 """The papers' models as scikit-learn classifiers: each fit is a tree, kept in ``idata_``."""
 
-from abc import abstractmethod
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import numpy as np
@@ -42,6 +41,7 @@ class PaperClassifier(ProbabilisticClassifier):
 
     inference: Inference
     standardize: Any
+    _kind: ClassVar[type[BSDRFit | BM2PCAFit | DGPLVMFit]]
     _arguments: BSDRFit | BM2PCAFit | DGPLVMFit  # of the fit
     _several: ClassVar[bool] = True
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {
@@ -49,9 +49,13 @@ class PaperClassifier(ProbabilisticClassifier):
         "inference": [StrOptions(set(get_args(Inference)))],
     }
 
-    @abstractmethod
-    def _read_arguments(self) -> BSDRFit | BM2PCAFit | DGPLVMFit:
-        """Arguments of the fit to the samples of the context."""
+    def _read_arguments(self) -> Any:
+        """Those arguments of the estimator that the paper's fit has, too."""
+        given = self.get_params(deep=False)
+        given |= {name: self._option(name) for name in self._option_types}
+        if "sampling" in given:
+            given["schedule"] = self._schedule()
+        return self._kind(**{field.name: given[field.name] for field in fields(self._kind)})
 
     @property
     def _method(self) -> Any:
@@ -150,6 +154,7 @@ class PaperBSDRClassifier(PaperClassifier):
     """
 
     _spec = BSDR
+    _kind = BSDRFit
     _option_types: ClassVar[dict[str, type[Options]]] = {
         "priors": Priors,
         "sampling": Sampling,
@@ -176,15 +181,6 @@ class PaperBSDRClassifier(PaperClassifier):
         self.optimization = optimization
         self.progressbar = progressbar
         self.random_state = random_state
-
-    def _read_arguments(self) -> BSDRFit:
-        return BSDRFit(
-            inference=self.inference,
-            n_components=int(self.n_components),
-            priors=self._option("priors"),
-            optimization=self._option("optimization"),
-            schedule=self._schedule(),
-        )
 
 
 class PaperBM2PCAClassifier(PaperClassifier):
@@ -233,6 +229,7 @@ class PaperBM2PCAClassifier(PaperClassifier):
     """
 
     _spec = BM2PCA
+    _kind = BM2PCAFit
     _option_types: ClassVar[dict[str, type[Options]]] = {
         "priors": BM2PCAPriors,
         "sampling": Sampling,
@@ -272,17 +269,6 @@ class PaperBM2PCAClassifier(PaperClassifier):
         if name == "priors" and self.priors is None:
             return default_priors(self.inference)
         return super()._option(name)
-
-    def _read_arguments(self) -> BM2PCAFit:
-        return BM2PCAFit(
-            inference=self.inference,
-            n_components=int(self.n_components),
-            C=float(self.C),
-            priors=self._option("priors"),
-            unlabeled=self.unlabeled,
-            max_iter=int(self.max_iter),
-            schedule=self._schedule(),
-        )
 
 
 class PaperDGPLVMClassifier(PaperClassifier):
@@ -342,6 +328,7 @@ class PaperDGPLVMClassifier(PaperClassifier):
     """
 
     _spec = DGPLVM
+    _kind = DGPLVMFit
     _result: FitResult
     _method = "map"
     _several = False
@@ -390,16 +377,9 @@ class PaperDGPLVMClassifier(PaperClassifier):
     def _selected_params(self) -> dict[str, object]:
         return {"standardize": self.standardized_}
 
-    def _read_arguments(self) -> DGPLVMFit:
-        return DGPLVMFit(
-            n_components=int(self.n_components or min(2, len(self.classes_) - 1)),
-            weight=self.weight,
-            criterion=self.criterion,
-            width=self.width,
-            approximation=self.approximation,
-            optimization=self._option("optimization"),
-            progressbar=self.progressbar,
-        )
+    def _read_arguments(self) -> Any:
+        n_components = self.n_components or min(2, len(self.classes_) - 1)
+        return replace(super()._read_arguments(), n_components=n_components)
 
     def _name_fitted(self) -> None:
         super()._name_fitted()

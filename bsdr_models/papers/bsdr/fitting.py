@@ -204,17 +204,24 @@ class BSDRFit:
             projection_prior=self.priors.projection_prior if by_mean_field else "entrywise",
         )
         run = self._maximise if by_mean_field else self._sample
-        result, sampled = run(data, context, rng)
-        tree = self._make_tree(context, result, sampled, targets)
+        found, sampled = run(data, context, rng)
+        posterior = BSDRDraws.stack(
+            sampled.draws,
+            target=context.target,
+            latent_scale=float(self.priors.latent_scale),
+            factor=found.posterior,
+        )
+        result = found.with_posterior(posterior.thinned())
+        tree = self._make_tree(context, found, posterior, sampled, targets)
         if not by_mean_field:
             bias = "bias_centered" if context.target == "multiclass" else "bias"
             result = replace(result, converged=warn_unless_mixed(tree, ["coef", bias]))
-        return result.with_posterior(result.posterior.thinned()), tree
+        return result, tree
 
     def _maximise(
         self, data: Data, context: Context, rng: np.random.Generator
-    ) -> tuple[Result[BSDRDraws], Sampled]:
-        """Mean field, with draws of q."""
+    ) -> tuple[Result[ProjectionFactor | None], Sampled]:
+        """Mean field: q of the projection, and draws."""
         result = run_mean_field(
             data,
             self.priors,
@@ -225,7 +232,7 @@ class BSDRFit:
         )
         state = result.posterior
         phi = state.projection_precision.mean
-        factor = ProjectionFactor(
+        factor: ProjectionFactor | None = ProjectionFactor(
             mean=data.design.loadings(state.projection.mean), precision=phi, X=context.X
         )
         sampled = Sampled(
@@ -240,17 +247,11 @@ class BSDRFit:
             },
             attrs={"converged": int(result.converged)},
         )
-        posterior = BSDRDraws.stack(
-            sampled.draws,
-            target=context.target,
-            latent_scale=float(self.priors.latent_scale),
-            factor=factor,
-        )
-        return result.with_posterior(posterior), sampled
+        return result.with_posterior(factor), sampled
 
     def _sample(
         self, data: Data, context: Context, rng: np.random.Generator
-    ) -> tuple[Result[BSDRDraws], Sampled]:
+    ) -> tuple[Result[ProjectionFactor | None], Sampled]:
         """Draws by Gibbs sampling, NUTS or ADVI, with components aligned."""
         priors = self.priors
         size = {"n_components": self.n_components, "n_chains": self.schedule.chains}
@@ -273,11 +274,7 @@ class BSDRFit:
         aligned = align_components(dict(sampled.draws), priors.projection_prior)
         sampled = replace(sampled, draws=aligned)
         result = Result(
-            posterior=BSDRDraws.stack(
-                sampled.draws,
-                target=context.target,
-                latent_scale=float(priors.latent_scale),
-            ),
+            posterior=None,
             trace=np.asarray(sampled.fit.get("elbo", [])),
             converged=False,
             interrupted=sampled.interrupted,
@@ -287,7 +284,8 @@ class BSDRFit:
     def _make_tree(
         self,
         context: Context,
-        result: Result[BSDRDraws],
+        result: Result[Any],
+        posterior: BSDRDraws,
         sampled: Sampled,
         targets: np.ndarray,
     ) -> xr.DataTree:
@@ -297,7 +295,6 @@ class BSDRFit:
         is log p(y_n | x_n, draw), latent coordinates and utilities integrated out, since
         importance-sampling cross-validation must not use the likelihood given latent coordinates.
         """
-        posterior = result.posterior
         draws = dict(sampled.draws)
         latent = posterior.embed(context.X)
         described, of_reference = describe(
