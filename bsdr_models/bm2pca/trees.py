@@ -7,6 +7,7 @@ import numpy as np
 import xarray as xr
 from scipy.sparse import issparse
 
+from bsdr_models.bm2pca.posterior import Predictor
 from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.inference import datatree
 from bsdr_models.inference.datatree import Context, InferenceMethod
@@ -51,9 +52,11 @@ def make_tree(
         group["latent_mean"] = posterior.latent(X)
     coords: dict[str, Sequence[object]] = {}
     groups: dict[str, dict[str, Any]] = {}
+    if result.terms:
+        coords[TERM] = list(result.terms)
     if sampled is not None:
         group |= sampled.fit
-        attrs |= {"alignment": "rotation", **sampled.attrs}
+        attrs |= sampled.attrs
         draws = dict(sampled.draws)
         if sampled.sample_stats:
             groups["sample_stats"] = dict(sampled.sample_stats)
@@ -62,10 +65,8 @@ def make_tree(
         attrs["converged"] = int(result.converged)
         if result.terms:
             group["elbo_terms"] = np.column_stack(list(result.terms.values()))
-            coords[TERM] = list(result.terms)
-        size = projection.shape[0] * posterior.mean_weights.shape[1]
-        n_draws = int(np.clip(datatree.MAX_NUMBERS // size, 20, N_DRAWS))
-        draws = {name: values[None] for name, values in posterior.draw(n_draws, rng).items()}
+        drawn = posterior.draw(count_draws(posterior), rng)
+        draws = {name: values[None] for name, values in drawn.items()}
     dims = dict(FREE_DIMS)
     if context.target == "multiclass" and len(context.labels) == 2:
         coords[SCORE] = list(context.labels[1:])
@@ -79,6 +80,12 @@ def make_tree(
         coords=coords,
         dims=dims,
     )
+
+
+def count_draws(posterior: Predictor) -> int:
+    """Draws from q, of which those of the effects have at most `MAX_NUMBERS` numbers."""
+    size = posterior.projection.shape[0] * posterior.mean_weights.shape[1]
+    return int(np.clip(datatree.MAX_NUMBERS // size, 20, N_DRAWS))
 
 
 def per_class(context: Context, values: FloatArray) -> FloatArray:

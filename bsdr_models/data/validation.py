@@ -349,7 +349,7 @@ def read_targets(y: Any) -> np.ndarray:
 def fill_masked(values: Any) -> Any:
     """Values with None in place of what a mask hides; all others as they are."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
-        return np.where(values.mask, None, values.data)
+        return values.astype(object).filled(None)
     return values
 
 

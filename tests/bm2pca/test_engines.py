@@ -6,8 +6,7 @@ import pytest
 from bsdr_models.bm2pca.priors import PAPER
 from bsdr_models.bm2pca.views import split_views
 from bsdr_models.papers.bm2pca import conjugate, mean_field
-from bsdr_models.papers.bm2pca.conjugate import fit_mean_field, run_sweeps
-from bsdr_models.papers.bm2pca.problem import Problem
+from bsdr_models.papers.bm2pca.conjugate import Problem, fit_mean_field, run_sweeps
 
 N, D, R = 24, 6, 3
 KINDS = ("signs", "real", "missing", "two views")

@@ -6,19 +6,36 @@ import numpy as np
 
 from bsdr_models.bm2pca.factor_model import FactorModel
 from bsdr_models.bm2pca.posterior import PLAIN, Predictor, Probabilities
+from bsdr_models.bm2pca.priors import PAPER, Priors
 from bsdr_models.bm2pca.views import ViewState, known_state, split_views
 from bsdr_models.inference.datatree import MAX_NUMBERS
 from bsdr_models.inference.result import Result
-from bsdr_models.numerics.arrays import FloatArray
+from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.papers.bm2pca import mean_field
 from bsdr_models.papers.bm2pca.mean_field import FactorState, ViewData, score_moments, with_ones
-from bsdr_models.papers.bm2pca.problem import Problem
 from bsdr_models.papers.coordinate_ascent import Extrapolation, run_coordinate_ascent
 
 # Gain of a round, in nats, at which mean field has converged.
 TOL = 1e-3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Samples, targets and fixed settings of a fit."""
+
+    X: FloatArray  # (N, P), scaled, NaN for a missing value
+    Y: FloatArray  # Signs, (N, K), 0 without a label; or real targets, NaN if missing
+    epsilon: float | None = None  # Half width of the epsilon-insensitive interval; None for signs
+    # Features of each view; None for one view of all.
+    columns: tuple[IntArray | None, ...] = (None,)
+    n_components: int  # R
+    priors: Priors = PAPER
+
+    def subset(self, index: IntArray) -> "Problem":
+        """The same problem for some of the samples."""
+        return replace(self, X=self.X[index], Y=self.Y[index])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -153,15 +153,13 @@ def sample_weights_and_slack(
             linear_term = linear + (g - h * state.weights[:, :1]) @ eta.mT
         cov = inv_spd(precision, name="latent precision")[0]
         margins = data.margins.of_label(c)
-        lower, upper = margins.interval()
         weights, nu, scores = soft_margin_draws.draw_soft_margin(
             state.weights[:, :, c],
             state.weight_precision[:, c],
             soft_margin_draws.Scores(
                 mean=np.einsum("cnij,cnj->cni", cov, linear_term),
                 cov=cov,
-                lower=lower[..., 0],
-                upper=upper[..., 0],
+                sign=np.where(margins.observed, margins.y, 0.0)[..., 0],
                 cost=margins.cost,
             ),
             shape=priors.weight_shape,

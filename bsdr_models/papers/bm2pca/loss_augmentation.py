@@ -82,15 +82,6 @@ class Margins:
             total -= np.log(2.0 * self.epsilon + 1.0 / self.cost)
         return np.sum(self.observed * total, axis=(1, 2))
 
-    def interval(self) -> tuple[FloatArray, FloatArray]:
-        """Interval of f in which the factor is constant: two arrays (N, K)."""
-        real = self.epsilon is not None
-        epsilon = self.epsilon or 0.0
-        below = self.observed & (real | (self.y > 0.0))
-        above = self.observed & (real | (self.y < 0.0))
-        lower = np.where(below, self.y - epsilon, -np.inf)
-        return lower, np.where(above, self.y + epsilon, np.inf)
-
     def of_label(self, label: int) -> "Margins":
         """The factors of one outcome alone, K = 1."""
         own = slice(label, label + 1)

@@ -24,8 +24,7 @@ from bsdr_models.numerics.process_state import warn
 from bsdr_models.numerics.rng import RandomState
 from bsdr_models.numerics.row_space import Rows
 from bsdr_models.options import COUNT, POSITIVE, TOLERANCE, Options
-from bsdr_models.papers.bm2pca.conjugate import MarginPosterior, fit_mean_field, run_sweeps
-from bsdr_models.papers.bm2pca.problem import Problem
+from bsdr_models.papers.bm2pca.conjugate import MarginPosterior, Problem, fit_mean_field, run_sweeps
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -131,18 +130,14 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
     slope_, std_factor_ : ndarray of shape (n_outputs,)
         Calibration: slopes by which the posterior mean is multiplied, relative to the mean of the
         output, and factors of the standard deviations. Ones without calibration.
-    relevance_ : ndarray of shape (n_components,)
-        Share of each component in the variance of the predictions.
     lower_bounds_ : ndarray of shape (n_iter,)
         Exact bound in nats after each iteration.
-    components_, mean_, scale_, n_iter_, converged_, interrupted_
+    components_, mean_, scale_, relevance_, n_iter_, converged_, interrupted_, model_
         As for :class:`BM2PCAClassifier`.
     idata_ : xarray.DataTree
-        Posterior draws, bound and data, for ArviZ and :mod:`bsdr_models.plots`. ``coef`` and
-        ``intercept`` are those of predictions: they are multiplied by ``slope_``, and their
-        standard deviations are at least those between the folds of the calibration.
-    model_ : pymc.Model
-        The PyMC model on the training samples.
+        As for :class:`BM2PCAClassifier`. ``coef`` and ``intercept`` are those of predictions: they
+        are multiplied by ``slope_``, and their standard deviations are at least those between the
+        folds of the calibration.
 
     See Also
     --------
@@ -151,9 +146,6 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
 
     Notes
     -----
-    Unlike the classifier this model predicts best at convergence, because targets have noise of
-    their own.
-
     In this model only latent coordinates that explain features can predict a target. If the
     features are independent, a model with few components takes them as noise and predicts by
     little more than the first component of partial least squares, so that ridge regression is
@@ -181,6 +173,8 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
     """
 
     _method = "mean_field"
+    _missing_outputs: ClassVar[bool] = True
+    _sparse = False
     _option_types: ClassVar[dict[str, type[Options]]] = {
         "loss": EpsilonInsensitiveLoss,
         "priors": Priors,
@@ -214,9 +208,6 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
         self.progressbar = progressbar
         self.random_state = random_state
 
-    _missing_outputs: ClassVar[bool] = True
-    _sparse = False
-
     @property
     def _named_views(self) -> list[tuple[str, IntArray]] | None:
         """Names and features of the views."""
@@ -244,30 +235,15 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
             epsilon=self.epsilon_,
         )
 
-    def _divide(self, targets: Targets, rng: np.random.Generator) -> Training:
-        """Training samples with the folds that are held out."""
-        context = self._context
-        return Training.of(
-            context.X,
-            targets.classes,
-            len(targets.names),
-            np.ones(context.X.shape[1]),
-            metric=None,
-            rng=rng,
-            groups=context.groups,
-        )
-
     def _learn(self, targets: Targets, rng: np.random.Generator) -> Result[MarginPosterior]:
         loss: EpsilonInsensitiveLoss = self._option("loss")
         self.C_ = float(loss.C)
         self.epsilon_ = float(loss.epsilon)
-        Y = targets.coded
-        self._problem = self._make_problem(Y)
-        self.slope_ = self.std_factor_ = np.ones(Y.shape[1])
-        coef_sd = np.zeros(Y.shape[1])
+        self._problem = self._make_problem(targets.coded)
+        none = np.zeros(len(targets.names))
+        self.slope_ = self.std_factor_ = none + 1.0
         calibrate_rng, fit_rng, division_rng = rng.spawn(3)
-        if loss.calibrate:
-            coef_sd = self._calibrate(self._divide(targets, division_rng), calibrate_rng)
+        coef_sd = self._calibrate(calibrate_rng, division_rng) if loss.calibrate else none
         result = fit_mean_field(
             self._problem,
             cost=self.C_,
@@ -285,18 +261,27 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
         }
         return replace(result, attrs=attrs)
 
-    def _calibrate(self, training: Training, rng: np.random.Generator) -> FloatArray:
+    def _calibrate(self, rng: np.random.Generator, division_rng: np.random.Generator) -> FloatArray:
         """Set slopes and factors of the standard deviations from held-out predictions, and priors.
 
         Return the standard deviation of coefficients between folds, (K,), 0 without folds.
         """
         problem = self._problem
-        observed = problem.observed.any(axis=1)
-        fold = np.where(observed, training.divisions[0], -1)
+        n_outcomes = problem.Y.shape[1]
+        training = Training.of(
+            problem.X,
+            None,
+            n_outcomes,
+            np.ones(problem.X.shape[1]),
+            metric=None,
+            rng=division_rng,
+            groups=self._context.groups,
+        )
+        fold = np.where(np.isnan(problem.Y).all(axis=1), -1, training.divisions[0])
         least = N_FOLDS if training.groups is None else 2
         if np.count_nonzero(fold >= 0) < least:
             warn("too few samples have a target to hold some out: predictions are not calibrated")
-            return np.zeros(problem.Y.shape[1])
+            return np.zeros(n_outcomes)
         candidates = [problem]
         if self.priors is None and problem.n_components == problem.X.shape[1] <= FEW_FEATURES:
             noise = {"noise_shape": CERTAIN, "noise_rate": CERTAIN / SMALL_NOISE}
@@ -341,7 +326,7 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
 
         check_is_fitted(self)
         problem = self._problem
-        if not problem.complete or len(problem.columns) > 1:
+        if np.isnan(problem.X).any() or len(problem.columns) > 1:
             raise ValueError("model_ needs complete samples of one view")
         model = declare(
             problem.X,

@@ -4,10 +4,9 @@ Sample n has the class score :math:`f_n = e_0 + e^\top z_n`, :math:`z_n \sim N(m
 factor
 
 .. math::
-    \phi_n(f) = e^{-2 C \max(0,\; a - f,\; f - b)},
+    \phi_n(f) = e^{-2 C \max(0,\; 1 - y_n f)}
 
-constant between a and b: the hinge loss of a label (a = 1, b infinite; mirrored for the other
-sign), the epsilon-insensitive loss of a real target, or 1 without target. With weights
+of its label :math:`y_n = \pm 1`, or 1 without a label. With weights
 :math:`\eta = [e_0; e] \sim N(0, I / \nu)`, :math:`\nu \sim Ga(a, b)`, the latent coordinates
 integrate out in closed form, and the marginal posterior,
 
@@ -28,9 +27,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import erfcx, log_ndtr, ndtri_exp, polygamma
+from scipy.special import erfcx, expit, log_ndtr, polygamma
 
 from bsdr_models.numerics.arrays import FloatArray
+from bsdr_models.papers.normal_tail import draw_above
 
 # Number of weights per elliptical slice.
 _PER_ELLIPSE = 3
@@ -46,8 +46,7 @@ class Scores:
 
     mean: FloatArray  # m, (C, N, k)
     cov: FloatArray  # S, (C, N, k, k), or (C, 1, k, k) if equal for all samples
-    lower: FloatArray  # Ends of the interval of each factor, (N,)
-    upper: FloatArray
+    sign: FloatArray  # y, (N,), 0 without a label
     cost: float  # C of the factors
 
     def moments(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -58,71 +57,47 @@ class Scores:
     def log_margin(self, mean: FloatArray, variance: FloatArray) -> FloatArray:
         """Sum over samples of log E[phi(f)], f ~ N(mean, variance), (C,)."""
         sd = np.sqrt(np.maximum(variance, _TINY))
-        masses = log_masses(mean, sd, self.lower, self.upper, self.cost)
-        top = masses.max(axis=0)
-        total: FloatArray = (top + np.log(np.exp(masses - top).sum(axis=0))).sum(axis=1)
+        total: FloatArray = np.logaddexp(*log_masses(mean, sd, self.sign, self.cost)).sum(axis=1)
         return total
 
 
 def log_masses(
-    mean: FloatArray, sd: FloatArray, lower: FloatArray, upper: FloatArray, cost: float
-) -> FloatArray:
-    r"""Log of E[phi] for f ~ N(mean, sd**2) below, inside and above the interval, (3, ...).
+    mean: FloatArray, sd: FloatArray, sign: FloatArray, cost: float
+) -> tuple[FloatArray, FloatArray]:
+    r"""Logs of E[phi] for f ~ N(mean, sd**2) beyond the margin, y f >= 1, and short of it.
 
-    With :math:`R(x) = \Phi(-x) e^{x^2/2}` and the distance x of the edge in standard deviations,
-    the mass outside is :math:`e^{-x^2/2} R(2 C s - x)`, which neither overflows nor cancels.
+    With :math:`R(x) = \Phi(-x) e^{x^2/2}` and the distance x of the margin in standard deviations,
+    the mass short of it is :math:`e^{-x^2/2} R(2 C s - x)`, which neither overflows nor cancels.
     """
-    low = (lower - mean) / sd
-    high = (mean - upper) / sd
+    edge = _edge(mean, sd, sign)
     rate = 2.0 * cost * sd
-    with np.errstate(invalid="ignore", divide="ignore"):
-        below, above = (_log_outside(edge, rate) for edge in (low, high))
-        # The difference of the tails on the nearer side does not cancel.
-        near = np.maximum(low, high)
-        far = -np.minimum(low, high)
-        top = log_ndtr(-near)
-        inside = top + np.log1p(-np.exp(np.minimum(log_ndtr(-far) - top, 0.0)))
-    return np.stack([below, inside, above])
-
-
-def _log_outside(edge: FloatArray, rate: FloatArray) -> FloatArray:
-    """Log mass of the exponential tail beyond an edge, in standard deviations from the mean."""
     x = rate - edge
-    far = -0.5 * edge**2 + np.log(0.5 * erfcx(np.maximum(x, 0.0) / np.sqrt(2.0)))
-    near = rate * (0.5 * rate - edge) + log_ndtr(-x)
-    return np.where(np.isneginf(edge), -np.inf, np.where(x >= 0.0, far, near))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        far = -0.5 * edge**2 + np.log(0.5 * erfcx(np.maximum(x, 0.0) / np.sqrt(2.0)))
+        near = rate * (0.5 * rate - edge) + log_ndtr(-x)
+        short = np.where(np.isneginf(edge), -np.inf, np.where(x >= 0.0, far, near))
+        return log_ndtr(-edge), short
+
+
+def _edge(mean: FloatArray, sd: FloatArray, sign: FloatArray) -> FloatArray:
+    """Distance of the margin from the mean, in standard deviations; -inf without a label."""
+    return np.where(sign == 0.0, -np.inf, (1.0 - sign * mean) / sd)
 
 
 def draw_scores(
-    mean: FloatArray,
-    sd: FloatArray,
-    lower: FloatArray,
-    upper: FloatArray,
-    cost: float,
-    *,
-    rng: np.random.Generator,
+    mean: FloatArray, sd: FloatArray, sign: FloatArray, cost: float, *, rng: np.random.Generator
 ) -> FloatArray:
     """One draw of f from N(mean, sd**2) times phi, normalised, for each element.
 
-    A piece is drawn by its mass, then f from a truncated normal with mean shifted by 2 C s**2.
+    The side of the margin is drawn by its mass. Short of it f is a truncated normal whose mean is
+    shifted by 2 C s**2.
     """
-    masses = log_masses(mean, sd, lower, upper, cost)
-    piece = np.argmax(masses - np.log(rng.standard_exponential(masses.shape)), axis=0)
-    low = np.choose(piece, [-np.inf, lower, upper])
-    high = np.choose(piece, [lower, upper, np.inf])
-    shift = 2.0 * cost * sd * (1.0 - piece)
-    standard = _truncated_normal((low - mean) / sd - shift, (high - mean) / sd - shift, rng)
-    return np.clip(mean + sd * (standard + shift), low, high)
-
-
-def _truncated_normal(low: FloatArray, high: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Truncated standard normals, by inversion on the log scale in the nearer tail."""
-    mirrored = low > 0.0
-    low, high = np.where(mirrored, -high, low), np.where(mirrored, -low, high)
-    fall = rng.standard_exponential(low.shape)
-    log_rank = np.logaddexp(log_ndtr(high) - fall, log_ndtr(low) + np.log(-np.expm1(-fall)))
-    found = np.clip(ndtri_exp(np.minimum(log_rank, 0.0)), low, high)
-    return np.where(mirrored, -found, found)
+    beyond, short = log_masses(mean, sd, sign, cost)
+    is_short = rng.random(beyond.shape) < expit(short - beyond)
+    edge = _edge(mean, sd, sign)
+    shift = 2.0 * cost * sd
+    z = draw_above(0.0, np.where(is_short, shift - edge, edge), rng=rng)
+    return mean + np.where(sign < 0.0, -sd, sd) * np.where(is_short, shift - z, z)
 
 
 def draw_slices(
@@ -171,8 +146,8 @@ def draw_soft_margin(
         weights = _around_ellipse(weights, precision, scores, rng)
     mean, variance = scores.moments(weights[..., None])
     sd = np.sqrt(np.maximum(variance[..., 0, 0], _TINY))
-    ends = (scores.lower, scores.upper, scores.cost)
-    return weights, precision, draw_scores(mean[..., 0], sd, *ends, rng=rng)
+    found = draw_scores(mean[..., 0], sd, scores.sign, scores.cost, rng=rng)
+    return weights, precision, found
 
 
 def _along_ray(

@@ -156,10 +156,6 @@ class DenseDesign:
         """Projection over features: (D, R) -> (P, R)."""
         return projection
 
-    def loading_variance(self, variance: FloatArray, precision: FloatArray) -> FloatArray:
-        """Marginal variances over features, of (D, R) in working coordinates: (P, R)."""
-        return variance
-
 
 @dataclass(frozen=True)
 class SpectralDesign:
@@ -206,11 +202,6 @@ class SpectralDesign:
     def loadings(self, projection: FloatArray) -> FloatArray:
         """Projection over features: (D, R) -> (P, R)."""
         return self.basis @ projection
-
-    def loading_variance(self, variance: FloatArray, precision: FloatArray) -> FloatArray:
-        """Marginal variances over features, with the prior outside the row space."""
-        squares = self.basis**2
-        return squares @ variance + (1.0 - squares.sum(axis=1))[:, None] / precision
 
 
 type Design = DenseDesign | SpectralDesign

@@ -19,7 +19,7 @@ References
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Self
 
@@ -33,13 +33,15 @@ from bsdr_models.bsdr.problem import label_log_likelihood
 from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.inference.dims import CHAIN, DRAW
 from bsdr_models.inference.trees import read_draws
-from bsdr_models.numerics.arrays import FloatArray, ProjectionPrior, Target
+from bsdr_models.numerics.arrays import FloatArray, Target
 from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.papers import orthant
 from bsdr_models.papers.bsdr.design import DenseDesign
 from bsdr_models.papers.normal_tail import positive_mean
 
+# Variables that predictions need.
+NAMES = ("projection", "weights", "bias")
 # Centres and deviations of latent coordinates of samples.
 type Project = Callable[[FloatArray], tuple[FloatArray, FloatArray | float]]
 
@@ -70,12 +72,6 @@ def standard_normals(n_draws: int, n_dims: int) -> FloatArray:
     return normal
 
 
-def with_shared_axis(precision: FloatArray, projection_prior: ProjectionPrior) -> FloatArray:
-    """Phi, (P, R), (R,) or (P,), with length 1 along an axis whose entries share them."""
-    axis = {"entrywise": (), "columnwise": (0,), "rowwise": (1,)}[projection_prior]
-    return np.expand_dims(precision, axis)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectionFactor:
     """q(Q) of a mean-field fit: mean (P, R), E[Phi] and the training samples (N, P)."""
@@ -90,9 +86,10 @@ class ProjectionFactor:
         if tree.attrs.get("inference_method") != "mean_field" or "constant_data" not in tree:
             return None
         precision = tree["fit/projection_precision_mean"].to_numpy()
+        shared = {"entrywise": (), "columnwise": (0,), "rowwise": (1,)}
         return cls(
             mean=tree["fit/projection_mean"].to_numpy(),
-            precision=with_shared_axis(precision, tree.attrs["projection_prior"]),
+            precision=np.expand_dims(precision, shared[tree.attrs["projection_prior"]]),
             X=tree["constant_data/X"].to_numpy(),
         )
 
@@ -118,30 +115,55 @@ class BSDRDraws:
     @classmethod
     def of(cls, tree: xr.DataTree, latent_scale: float | None = None) -> Self:
         """At most `N_DRAWS` evenly spaced draws of a tree, by default of its latent scale or 1."""
-        posterior = read_draws(tree, "posterior", "projection", "weights", "bias")
-        target: Target = tree.attrs.get("target", "multiclass")
+        posterior = read_draws(tree, "posterior", *NAMES)
         if latent_scale is None:
             latent_scale = float(tree.attrs.get("latent_scale", 1.0))
         draws = {}
-        for name in ("projection", "weights", "bias"):
+        for name in NAMES:
             draws[name] = posterior[name].transpose(CHAIN, DRAW, *SPEC.variables[name]).to_numpy()
-        every = cls.stack(draws, target=target, latent_scale=latent_scale)
-        some = evenly_spaced(len(every.bias), N_DRAWS)
-        return cls(
-            projection=every.projection[some],
-            weights=every.weights[some],
-            bias=every.bias[some],
+        every = cls.stack(
+            draws,
+            target=tree.attrs.get("target", "multiclass"),
             latent_scale=latent_scale,
-            target=target,
             factor=ProjectionFactor.of(tree),
         )
+        return every.thinned()
 
     @classmethod
-    def stack(cls, draws: Mapping[str, FloatArray], *, target: Target, latent_scale: float) -> Self:
+    def stack(
+        cls,
+        draws: Mapping[str, FloatArray],
+        *,
+        target: Target,
+        latent_scale: float,
+        factor: ProjectionFactor | None = None,
+    ) -> Self:
         """From draws (chain, draw, ...) by name."""
-        names = ("projection", "weights", "bias")
-        Q, W, b = (draws[name].reshape(-1, *draws[name].shape[2:]) for name in names)
-        return cls(projection=Q, weights=W, bias=b, target=target, latent_scale=latent_scale)
+        Q, W, b = (draws[name].reshape(-1, *draws[name].shape[2:]) for name in NAMES)
+        return cls(
+            projection=Q,
+            weights=W,
+            bias=b,
+            latent_scale=latent_scale,
+            target=target,
+            factor=factor,
+        )
+
+    def thinned(self) -> Self:
+        """At most `N_DRAWS` evenly spaced draws."""
+        some = evenly_spaced(len(self.bias), N_DRAWS)
+        return replace(
+            self,
+            # C order, as in a model loaded from a file.
+            projection=np.ascontiguousarray(self.projection[some]),
+            weights=np.ascontiguousarray(self.weights[some]),
+            bias=self.bias[some],
+        )
+
+    @property
+    def mean_projection(self) -> FloatArray:
+        """Posterior mean of Q, (P, R)."""
+        return self.projection.mean(axis=0) if self.factor is None else self.factor.mean
 
     def embed(self, X: FloatArray) -> LatentCoordinates:
         """Means and covariances of latent coordinates of samples (M, P)."""
@@ -158,10 +180,10 @@ class BSDRDraws:
 
     def effects(self) -> tuple[FloatArray, FloatArray]:
         """Posterior means of the effects of features, (P, K), and of the biases, (K,)."""
-        if self.factor is not None:
-            coef = self.factor.mean @ self.weights.mean(axis=0)
-        else:
+        if self.factor is None:
             coef = np.mean(self.projection @ self.weights, axis=0)
+        else:
+            coef = self.factor.mean @ self.weights.mean(axis=0)
         return coef, self.bias.mean(axis=0)
 
     def outputs(self, X: FloatArray) -> FloatArray:
@@ -169,12 +191,8 @@ class BSDRDraws:
         coef, bias = self.effects()
         return X @ coef + bias
 
-    def probabilities(self, X: FloatArray) -> FloatArray:
-        """Probabilities of the classes, or of each label being 1, (M, K)."""
-        return np.exp(self.log_probabilities(X))
-
     def log_probabilities(self, X: FloatArray) -> FloatArray:
-        """Their logarithms, of samples (M, P)."""
+        """Log probabilities of the classes, or of each label being 1, of (M, P): (M, K)."""
         return self._average(X, self._project)
 
     def log_probabilities_at(self, latent: FloatArray) -> FloatArray:

@@ -1,8 +1,6 @@
 """Fits of the paper's model as trees, and predictions from their draws."""
 
-from collections.abc import Collection
-from dataclasses import asdict, replace
-from functools import partial
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -21,7 +19,7 @@ from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.rng import RandomState, as_generator
 from bsdr_models.papers.bsdr import gibbs, mean_field
 from bsdr_models.papers.bsdr.design import DenseDesign
-from bsdr_models.papers.bsdr.draws import BSDRDraws, ProjectionFactor, with_shared_axis
+from bsdr_models.papers.bsdr.draws import BSDRDraws, ProjectionFactor
 from bsdr_models.papers.bsdr.mean_field import Data, State, make_data, without_shared_axis
 from bsdr_models.papers.bsdr.priors import Optimization, Priors
 from bsdr_models.papers.coordinate_ascent import Extrapolation, run_coordinate_ascent
@@ -87,8 +85,7 @@ def fit(
 
     See Also
     --------
-    predict : class probabilities of new samples, given the tree.
-    bsdr_models.papers.PaperBSDRClassifier : the same fit as an estimator, which scales features.
+    bsdr_models.papers.PaperBSDRClassifier : the same fit as an estimator.
 
     Examples
     --------
@@ -97,8 +94,8 @@ def fit(
     >>> from bsdr_models.papers import bsdr
     >>> X, y = load_wine(return_X_y=True)
     >>> tree = bsdr.fit(scale(X), y, random_state=0)
-    >>> bsdr.predict(tree, scale(X)).shape
-    (178, 3)
+    >>> tree["posterior/projection"].dims
+    ('chain', 'draw', 'feature', 'component')
     """
     context, targets = read_training(
         X,
@@ -107,16 +104,14 @@ def fit(
         regression=target == "regression",
         config={"inference": inference, "n_components": n_components},
     )
-    result, tree = fit_tree(
-        context,
-        targets,
+    arguments = BSDRFit(
         inference=inference,
         n_components=n_components,
         priors=priors or Priors(),
         optimization=optimization or Optimization(),
         schedule=Schedule(draws=draws, tune=tune, chains=chains, progressbar=progressbar),
-        rng=as_generator(random_state),
     )
+    result, tree = arguments.run(context, targets, as_generator(random_state))
     warn_of(result)
     return tree
 
@@ -149,7 +144,7 @@ def predict(tree: xr.DataTree, X: SamplesLike, *, latent_scale: float | None = N
 
     See Also
     --------
-    fit : the tree.
+    fit : the fit.
 
     Examples
     --------
@@ -157,48 +152,198 @@ def predict(tree: xr.DataTree, X: SamplesLike, *, latent_scale: float | None = N
     >>> from sklearn.preprocessing import scale
     >>> from bsdr_models.papers import bsdr
     >>> X, y = load_wine(return_X_y=True)
-    >>> tree = bsdr.fit(scale(X)[::2], y[::2], random_state=0)
-    >>> bsdr.predict(tree, scale(X)[1::2]).argmax(axis=1)[:3]
-    array([0, 0, 0])
+    >>> tree = bsdr.fit(scale(X), y, random_state=0)
+    >>> bsdr.predict(tree, scale(X)).shape
+    (178, 3)
     """
     draws = BSDRDraws.of(tree, latent_scale)
     array = read_new(tree, X)
-    return draws.outputs(array) if draws.target == "regression" else draws.probabilities(array)
+    if draws.target == "regression":
+        return draws.outputs(array)
+    return np.exp(draws.log_probabilities(array))
 
 
-def fit_tree(
-    context: Context,
-    targets: np.ndarray,
-    *,
-    inference: Inference,
-    n_components: int,
-    priors: Priors,
-    optimization: Optimization,
-    schedule: Schedule,
-    rng: np.random.Generator,
-) -> tuple[Result[BSDRDraws], xr.DataTree]:
-    """Fit to validated samples and targets; the result predicts those features that vary."""
-    if n_components > (n := context.X.shape[1]):
-        raise ValueError(f"n_components={n_components} must be at most n_features={n} that vary")
-    if context.target == "multilabel":
-        targets = targets.astype(bool)
-    make = partial(
-        make_data, context.X, targets, n_labels=len(context.labels), target=context.target
-    )
-    if inference == "mean_field":
-        data = make(projection_prior=priors.projection_prior)
-        result, run = _maximise(data, context.X, n_components, priors, optimization, schedule, rng)
-    else:
-        data = make(projection_prior="entrywise")  # draws are over the features
-        result, run = _sample(data, context, inference, n_components, priors, schedule, rng)
-    tree = make_tree(context, run, result.terms, targets, priors=priors, inference=inference)
-    if inference != "mean_field":
-        bias = "bias_centered" if context.target == "multiclass" else "bias"
-        result = replace(result, converged=warn_unless_mixed(tree, ["coef", bias]))
-    of_varying = tree.map_over_datasets(
-        lambda group: group.isel({dims.FEATURE: context.varies}, missing_dims="ignore")
-    )
-    return result.with_posterior(BSDRDraws.of(of_varying)), tree
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BSDRFit:
+    """Arguments of a fit to validated samples and targets."""
+
+    inference: Inference
+    n_components: int
+    priors: Priors
+    optimization: Optimization
+    schedule: Schedule
+
+    def declare(self, context: Context) -> "pm.Model":
+        """The PyMC model of the training samples."""
+        from bsdr_models.papers.bsdr.model import build_model
+
+        return build_model(
+            context.X,
+            context.y,
+            n_components=self.n_components,
+            priors=self.priors,
+            target=context.target,
+        )
+
+    def run(
+        self, context: Context, targets: np.ndarray, rng: np.random.Generator
+    ) -> tuple[Result[BSDRDraws], xr.DataTree]:
+        """Result, which predicts those features that vary, and tree."""
+        if self.n_components > (n := context.X.shape[1]):
+            raise ValueError(
+                f"n_components={self.n_components} must be at most n_features={n} that vary"
+            )
+        if context.target == "multilabel":
+            targets = targets.astype(bool)
+        by_mean_field = self.inference == "mean_field"
+        data = make_data(
+            context.X,
+            targets,
+            n_labels=len(context.labels),
+            target=context.target,
+            # Draws of a sampler are over the features.
+            projection_prior=self.priors.projection_prior if by_mean_field else "entrywise",
+        )
+        run = self._maximise if by_mean_field else self._sample
+        found, sampled = run(data, context, rng)
+        posterior = BSDRDraws.stack(
+            sampled.draws,
+            target=context.target,
+            latent_scale=float(self.priors.latent_scale),
+            factor=found.posterior,
+        )
+        result = found.with_posterior(posterior.thinned())
+        tree = self._make_tree(context, found, posterior, sampled, targets)
+        if not by_mean_field:
+            bias = "bias_centered" if context.target == "multiclass" else "bias"
+            result = replace(result, converged=warn_unless_mixed(tree, ["coef", bias]))
+        return result, tree
+
+    def _maximise(
+        self, data: Data, context: Context, rng: np.random.Generator
+    ) -> tuple[Result[ProjectionFactor | None], Sampled]:
+        """Mean field: q of the projection, and draws."""
+        result = run_mean_field(
+            data,
+            self.priors,
+            n_components=self.n_components,
+            rng=rng,
+            progressbar=self.schedule.progressbar,
+            **asdict(self.optimization),
+        )
+        state = result.posterior
+        phi = state.projection_precision.mean
+        factor: ProjectionFactor | None = ProjectionFactor(
+            mean=data.design.loadings(state.projection.mean), precision=phi, X=context.X
+        )
+        sampled = Sampled(
+            draws=draw(state, data, context.X, self.priors, rng),
+            fit={
+                "elbo": result.trace,
+                "elbo_terms": np.column_stack(list(result.terms.values())),
+                "restarts": np.array(result.restarts),
+                "projection_precision_mean": without_shared_axis(
+                    phi[None], self.priors.projection_prior
+                )[0],
+            },
+            attrs={"converged": int(result.converged)},
+        )
+        return result.with_posterior(factor), sampled
+
+    def _sample(
+        self, data: Data, context: Context, rng: np.random.Generator
+    ) -> tuple[Result[ProjectionFactor | None], Sampled]:
+        """Draws by Gibbs sampling, NUTS or ADVI, with components aligned."""
+        priors = self.priors
+        size = {"n_components": self.n_components, "n_chains": self.schedule.chains}
+        excluded = {"utilities", "latent_offset", *SPEC.identified}
+        n_draws = self.schedule.chains * self.schedule.draws
+        if n_draws * self.n_components * data.n_samples > datatree.MAX_NUMBERS:
+            excluded.add("latent")
+        sampled = run_sampler(
+            self.inference,
+            self.schedule,
+            init=lambda stream: gibbs.init(data, priors, **size, rng=stream),
+            step=lambda state, stream: gibbs.step(state, data, priors, rng=stream),
+            record=lambda state: gibbs.to_variables(state, priors.projection_prior),
+            stats=lambda state: gibbs.sample_stats(state, data, priors),
+            excluded=excluded,
+            declare=lambda: self.declare(context),
+            spec=SPEC,
+            rng=rng,
+        )
+        aligned = align_components(dict(sampled.draws), priors.projection_prior)
+        sampled = replace(sampled, draws=aligned)
+        result = Result(
+            posterior=None,
+            trace=np.asarray(sampled.fit.get("elbo", [])),
+            converged=False,
+            interrupted=sampled.interrupted,
+        )
+        return result, sampled
+
+    def _make_tree(
+        self,
+        context: Context,
+        result: Result[Any],
+        posterior: BSDRDraws,
+        sampled: Sampled,
+        targets: np.ndarray,
+    ) -> xr.DataTree:
+        """Tree of a fit.
+
+        The offsets of latent coordinates are free variables in PyMC. The log likelihood of labels
+        is log p(y_n | x_n, draw), latent coordinates and utilities integrated out, since
+        importance-sampling cross-validation must not use the likelihood given latent coordinates.
+        """
+        draws = dict(sampled.draws)
+        latent = posterior.embed(context.X)
+        described, of_reference = describe(
+            context,
+            latent.mean,
+            posterior.mean_projection,
+            draws["weights"].mean(axis=(0, 1)),
+        )
+        group = {
+            **described,
+            "projection_sd": draws["projection"].std(axis=(0, 1)),
+            "latent_mean": latent.mean,
+            "latent_cov": latent.cov,
+            **sampled.fit,
+        }
+        draws["coef"] = context.contrast(draws["projection"] @ draws["weights"])
+        if "latent" in draws:
+            offset = draws["latent"] - context.X @ draws["projection"]
+            draws["latent_offset"] = offset / posterior.latent_scale
+        if context.target == "multiclass":
+            draws["bias_centered"] = context.contrast(draws["bias"])
+        groups: dict[str, dict[str, Any]] = {"posterior": draws, "fit": group}
+        if sampled.sample_stats:
+            groups["sample_stats"] = dict(sampled.sample_stats)
+        small = len(posterior.bias) * len(context.X) <= datatree.MAX_NUMBERS
+        exact = self.inference not in datatree.APPROXIMATIONS
+        if small and exact and context.target != "regression":
+            values = posterior.log_likelihood(context.X, targets)  # (S, N)
+            groups["log_likelihood"] = {"y": values.reshape(*draws["bias"].shape[:2], -1)}
+        aligned = {} if self.inference == "mean_field" else {"alignment": "signed permutation"}
+        prior = self.priors.projection_prior
+        names = ("projection_precision", "projection_precision_mean")
+        return context.fit_tree(
+            groups,
+            SPEC,
+            inference_method=self.inference,
+            n_components=self.n_components,
+            dims=dict.fromkeys(names, PROJECTION_PRECISION_DIMS[prior]),
+            coords={dims.TERM: list(result.terms)},
+            attrs={
+                "projection_prior": prior,
+                "latent_scale": posterior.latent_scale,
+                "interrupted": int(result.interrupted),
+                **aligned,
+                **of_reference,
+                **sampled.attrs,
+            },
+        )
 
 
 def run_mean_field(
@@ -213,75 +358,6 @@ def run_mean_field(
         title="BSDR, mean field",
         extrapolation=Extrapolation(pack=mean_field.pack, unpack=mean_field.unpack),
         **options,
-    )
-
-
-def _maximise(
-    data: Data,
-    X: FloatArray,
-    n_components: int,
-    priors: Priors,
-    optimization: Optimization,
-    schedule: Schedule,
-    rng: np.random.Generator,
-) -> tuple[Result[Any], Sampled]:
-    """Mean field of samples X (N, D), with draws and summaries of q."""
-    result = run_mean_field(
-        data,
-        priors,
-        n_components=n_components,
-        rng=rng,
-        progressbar=schedule.progressbar,
-        **asdict(optimization),
-    )
-    run = Sampled(
-        draws=draw(result.posterior, data, X, priors, rng),
-        fit=summarise(result, data, priors.projection_prior),
-        interrupted=result.interrupted,
-        attrs={"converged": int(result.converged)},
-    )
-    return result, run
-
-
-def _sample(
-    data: Data,
-    context: Context,
-    inference: Inference,
-    n_components: int,
-    priors: Priors,
-    schedule: Schedule,
-    rng: np.random.Generator,
-) -> tuple[Result[Any], Sampled]:
-    """Draws by Gibbs sampling, NUTS or ADVI, with components aligned."""
-    excluded = {"utilities", "latent_offset", *SPEC.identified}
-    if schedule.chains * schedule.draws * n_components * data.n_samples > datatree.MAX_NUMBERS:
-        excluded.add("latent")
-    run = run_sampler(
-        inference,
-        schedule,
-        init=lambda stream: gibbs.init(
-            data, priors, n_components=n_components, n_chains=schedule.chains, rng=stream
-        ),
-        step=lambda state, stream: gibbs.step(state, data, priors, rng=stream),
-        record=lambda state: gibbs.to_variables(state, priors.projection_prior),
-        stats=lambda state: gibbs.sample_stats(state, data, priors),
-        excluded=excluded,
-        declare=lambda: declare(context, n_components=n_components, priors=priors),
-        spec=SPEC,
-        rng=rng,
-    )
-    run = replace(run, draws=align_components(dict(run.draws), priors.projection_prior))
-    trace = np.asarray(run.fit.get("elbo", []))
-    result = Result(posterior=None, trace=trace, converged=False, interrupted=run.interrupted)
-    return result, run
-
-
-def declare(context: Context, *, n_components: int, priors: Priors) -> "pm.Model":
-    """The PyMC model of the training samples."""
-    from bsdr_models.papers.bsdr.model import build_model
-
-    return build_model(
-        context.X, context.y, n_components=n_components, priors=priors, target=context.target
     )
 
 
@@ -334,24 +410,6 @@ def draw_deviations(
     return np.stack(noise, axis=2).swapaxes(0, 1)
 
 
-def summarise(
-    result: Result[State], data: Data, projection_prior: ProjectionPrior
-) -> dict[str, FloatArray]:
-    """Bounds of a mean-field fit by name, and moments of the projection under q."""
-    state = result.posterior
-    phi = state.projection_precision.mean
-    variance = data.design.loading_variance(state.projection.variance, phi)
-    return {
-        "elbo": result.trace,
-        "elbo_terms": np.column_stack(list(result.terms.values())),
-        "restarts": np.array(result.restarts),
-        "projection_mean": data.design.loadings(state.projection.mean),
-        "projection_precision_mean": without_shared_axis(phi[None], projection_prior)[0],
-        # A variance of zero may be a negative rounding error.
-        "projection_sd": np.sqrt(np.maximum(variance, 0.0)),
-    }
-
-
 def align_components(
     draws: dict[str, FloatArray], projection_prior: ProjectionPrior
 ) -> dict[str, FloatArray]:
@@ -370,73 +428,3 @@ def align_components(
         moved = permute(last.reshape(chains * n_draws, *last.shape[2:]), order, signs)
         out[name] = np.moveaxis(moved.reshape(last.shape), -1, axes.index(dims.COMPONENT))
     return out
-
-
-def make_tree(
-    context: Context,
-    run: Sampled,
-    terms: Collection[str],
-    targets: np.ndarray,
-    *,
-    priors: Priors,
-    inference: Inference,
-) -> xr.DataTree:
-    """Tree of the draws and summaries of a fit, whose bound has terms by name.
-
-    The offsets of latent coordinates are free variables in PyMC. The log likelihood of labels is
-    log p(y_n | x_n, draw), latent coordinates and utilities integrated out, since
-    importance-sampling cross-validation must not use the likelihood given latent coordinates.
-    """
-    scale = float(priors.latent_scale)
-    draws = dict(run.draws)
-    posterior = BSDRDraws.stack(draws, target=context.target, latent_scale=scale)
-    loadings = run.fit.get("projection_mean", posterior.projection.mean(axis=0))
-    if inference == "mean_field":
-        mean = run.fit["projection_precision_mean"]
-        precision = with_shared_axis(mean, priors.projection_prior)
-        factor = ProjectionFactor(mean=loadings, precision=precision, X=context.X)
-        posterior = replace(posterior, factor=factor)
-    latent = posterior.embed(context.X)
-    described, of_reference = describe(
-        context, latent.mean, loadings, draws["weights"].mean(axis=(0, 1))
-    )
-    group = {
-        **described,
-        "projection_sd": draws["projection"].std(axis=(0, 1)),
-        "latent_mean": latent.mean,
-        "latent_cov": latent.cov,
-    }
-    if "projection_precision" in draws:
-        group["projection_precision_mean"] = draws["projection_precision"].mean(axis=(0, 1))
-    group |= run.fit
-    draws["coef"] = context.contrast(draws["projection"] @ draws["weights"])
-    if "latent" in draws:
-        draws["latent_offset"] = (draws["latent"] - context.X @ draws["projection"]) / scale
-    if context.target == "multiclass":
-        draws["bias_centered"] = context.contrast(draws["bias"])
-    groups: dict[str, dict[str, Any]] = {"posterior": draws, "fit": group}
-    if run.sample_stats:
-        groups["sample_stats"] = dict(run.sample_stats)
-    small = len(posterior.bias) * len(context.X) <= datatree.MAX_NUMBERS
-    if small and inference not in datatree.APPROXIMATIONS and context.target != "regression":
-        values = posterior.log_likelihood(context.X, targets)  # (S, N)
-        groups["log_likelihood"] = {"y": values.reshape(*draws["bias"].shape[:2], -1)}
-    prior = priors.projection_prior
-    names = ("projection_precision", "projection_precision_mean")
-    aligned = {} if inference == "mean_field" else {"alignment": "signed permutation"}
-    return context.fit_tree(
-        groups,
-        SPEC,
-        inference_method=inference,
-        n_components=loadings.shape[1],
-        dims=dict.fromkeys(names, PROJECTION_PRECISION_DIMS[prior]),
-        coords={dims.TERM: list(terms)},
-        attrs={
-            "projection_prior": prior,
-            "latent_scale": scale,
-            "interrupted": int(run.interrupted),
-            **aligned,
-            **of_reference,
-            **run.attrs,
-        },
-    )

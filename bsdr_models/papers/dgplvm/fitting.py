@@ -1,6 +1,6 @@
 """Fits of the paper's model as trees, and predictions from them."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -99,8 +99,7 @@ def fit(
 
     See Also
     --------
-    predict : class probabilities of new samples, given the tree.
-    bsdr_models.papers.PaperDGPLVMClassifier : the same fit as an estimator, which scales features.
+    bsdr_models.papers.PaperDGPLVMClassifier : the same fit as an estimator.
 
     Examples
     --------
@@ -112,29 +111,21 @@ def fit(
     >>> with warnings.catch_warnings():
     ...     warnings.simplefilter("ignore")  # the objective has no minimum
     ...     tree = dgplvm.fit(scale(X)[::3], y[::3], random_state=0)
-    >>> dgplvm.predict(tree, scale(X)[1::3]).shape
-    (50, 3)
+    >>> tree["posterior/latent"].shape
+    (1, 1, 50, 2)
     """
     config = {"n_components": n_components, "weight": weight, "width": width}
     context, index = read_training(X, y, n_components, unlabeled=unlabeled, config=config)
-    rng = as_generator(random_state)
-    problem = make_problem(
-        context,
-        index,
+    arguments = DGPLVMFit(
         n_components=n_components,
         weight=weight,
         criterion=criterion,
-        optimization=optimization or Optimization(),
-        rng=rng,
-    )
-    result, tree = fit_tree(
-        problem,
-        context,
         width=width,
         approximation=approximation,
-        rng=rng,
+        optimization=optimization or Optimization(),
         progressbar=progressbar,
     )
+    result, tree = arguments.run(context, index, as_generator(random_state))
     warn_of(result)
     return tree
 
@@ -164,11 +155,20 @@ def predict(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
 
     See Also
     --------
-    fit : the tree.
+    fit : the fit.
 
     Examples
     --------
     >>> import warnings
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.preprocessing import scale
+    >>> from bsdr_models.papers import dgplvm
+    >>> X, y = load_iris(return_X_y=True)
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore")  # the objective has no minimum
+    ...     tree = dgplvm.fit(scale(X)[::3], y[::3], random_state=0)
+    >>> dgplvm.predict(tree, scale(X)[1::3]).shape
+    (50, 3)
     >>> from sklearn.datasets import load_wine
     >>> from sklearn.preprocessing import scale
     >>> from bsdr_models.papers import dgplvm
@@ -197,74 +197,87 @@ def predict(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
     return np.exp(posterior.log_probabilities(read_new(tree, X)))
 
 
-def make_problem(
-    context: Context,
-    index: IntArray,
-    *,
-    n_components: int,
-    weight: float,
-    criterion: CriterionName,
-    optimization: Optimization,
-    rng: np.random.Generator,
-) -> Problem:
-    """Training samples with the folds whose left-out predictions choose a temperature."""
-    n_classes = len(context.labels)
-    n_labelled = int((index >= 0).sum())
-    training = Training.of(
-        context.X,
-        index,
-        n_classes,
-        np.ones(context.X.shape[1]),
-        metric=None,
-        rng=rng,
-        groups=context.groups,
-    )
-    return Problem(
-        X=training.X,
-        y_index=index,
-        n_components=n_components,
-        criterion=choose_criterion(criterion, n_components, n_classes, n_labelled),
-        optimization=optimization,
-        priors=Priors(weight=weight, criterion=criterion),
-        training=training,
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DGPLVMFit:
+    """Arguments of a fit to validated samples and classes."""
 
+    n_components: int
+    weight: float
+    criterion: CriterionName
+    width: float
+    approximation: Approximation
+    optimization: Optimization
+    progressbar: bool
 
-def fit_tree(
-    problem: Problem,
-    context: Context,
-    *,
-    width: float,
-    approximation: Approximation,
-    rng: np.random.Generator,
-    progressbar: bool,
-) -> tuple[FitResult, xr.DataTree]:
-    """Fit to validated samples and classes, -1 without a label."""
-    index = problem.y_index
-    centroids = class_centroids(problem.X, index)
-    if np.ptp(centroids, axis=0).max() < SAME_CENTROIDS * np.abs(problem.X[problem.known]).max():
-        raise ValueError(
-            "the centroids of all classes coincide in the features: the criterion of the paper is "
-            "undefined"
+    def declare(self, context: Context) -> "pm.Model":
+        """The PyMC model of the training samples."""
+        from bsdr_models.papers.dgplvm.model import build_model
+
+        assert context.index is not None
+        return build_model(
+            context.X,
+            context.index,
+            n_components=self.n_components,
+            weight=self.weight,
+            criterion=self.criterion,
+            width=self.width,
+            unlabeled=-1,
         )
-    mode = fit_paper(problem, kernel_mapping(problem.X, width), rng, progressbar=progressbar)
-    result = classify(mode, problem, approximation)
-    attrs = {
-        "weight": problem.priors.weight,
-        "criterion": problem.criterion,
-        "width": width,
-        "approximation": approximation,
-        "objective": "log posterior density",
-        **result.posterior.calibration.attrs(),
-    }
-    tree = make_tree(
-        result,
-        replace(context, attrs={**context.attrs, **attrs}),
-        fit={"relevance": relevance(result.left_out.mean, index)},
-        method="map",
-        dims=FREE_DIMS,
-    )
-    return replace(result, attrs=attrs), tree
+
+    def run(
+        self, context: Context, index: IntArray, rng: np.random.Generator
+    ) -> tuple[FitResult, xr.DataTree]:
+        """Result and tree of classes (N,), -1 without a label."""
+        problem = self._make_problem(context, index, rng)
+        centroids = class_centroids(problem.X, index)
+        largest = np.abs(problem.X[problem.known]).max()
+        if np.ptp(centroids, axis=0).max() < SAME_CENTROIDS * largest:
+            raise ValueError(
+                "the centroids of all classes coincide in the features: the criterion of the "
+                "paper is undefined"
+            )
+        mapping = kernel_mapping(problem.X, self.width)
+        mode = fit_paper(problem, mapping, rng, progressbar=self.progressbar)
+        result = classify(mode, problem, self.approximation)
+        attrs = {
+            "weight": self.weight,
+            "criterion": problem.criterion,
+            "width": self.width,
+            "approximation": self.approximation,
+            "objective": "log posterior density",
+            **result.posterior.calibration.attrs(),
+        }
+        tree = make_tree(
+            result,
+            replace(context, attrs={**context.attrs, **attrs}),
+            fit={"relevance": relevance(result.left_out.mean, index)},
+            method="map",
+            dims=FREE_DIMS,
+        )
+        return replace(result, attrs=attrs), tree
+
+    def _make_problem(self, context: Context, index: IntArray, rng: np.random.Generator) -> Problem:
+        """Training samples with the folds whose left-out predictions choose a temperature."""
+        n_classes = len(context.labels)
+        training = Training.of(
+            context.X,
+            index,
+            n_classes,
+            np.ones(context.X.shape[1]),
+            metric=None,
+            rng=rng,
+            groups=context.groups,
+        )
+        n_labelled = int((index >= 0).sum())
+        return Problem(
+            X=training.X,
+            y_index=index,
+            n_components=self.n_components,
+            criterion=choose_criterion(self.criterion, self.n_components, n_classes, n_labelled),
+            optimization=self.optimization,
+            priors=Priors(weight=self.weight, criterion=self.criterion),
+            training=training,
+        )
 
 
 def classify(
@@ -299,19 +312,4 @@ def classify(
         left_out=certain(mode.latent),
         variables=variables,
         messages=[collapse(mode, problem)],
-    )
-
-
-def declare(problem: Problem, width: float) -> "pm.Model":
-    """The PyMC model of the training samples."""
-    from bsdr_models.papers.dgplvm import model
-
-    return model.build_model(
-        problem.X,
-        problem.y_index,
-        n_components=problem.n_components,
-        weight=problem.priors.weight,
-        criterion=problem.priors.criterion,
-        width=width,
-        unlabeled=-1,
     )
