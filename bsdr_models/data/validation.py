@@ -349,7 +349,9 @@ def read_targets(y: Any) -> np.ndarray:
 def fill_masked(values: Any) -> Any:
     """Values with None in place of what a mask hides; all others as they are."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
-        return values.astype(object).filled(None)
+        filled = np.ma.getdata(values).astype(object)
+        filled[np.ma.getmaskarray(values)] = None
+        return filled
     return values
 
 
