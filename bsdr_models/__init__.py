@@ -24,7 +24,7 @@ _PUBLIC = {
     "EpsilonInsensitiveLoss": "bsdr_models.papers.bm2pca.regressor",
     "HingeLoss": "bsdr_models.bm2pca.settings",
     "HierarchicalPriors": "bsdr_models.bsdr.priors",
-    "PredictionPlane": "bsdr_models.estimators.plane",
+    "PredictionPlane": "bsdr_models.compare.plane",
     "Sampling": "bsdr_models.options",
     "StackedClassifier": "bsdr_models.compare.stacking",
     "SupervisedWhitening": "bsdr_models.learned_metric.whitening",

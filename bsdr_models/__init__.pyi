@@ -13,7 +13,7 @@ from bsdr_models.dgplvm.priors import Priors as DGPLVMPriors
 from bsdr_models.papers.bm2pca.regressor import EpsilonInsensitiveLoss as EpsilonInsensitiveLoss
 from bsdr_models.bm2pca.settings import HingeLoss as HingeLoss
 from bsdr_models.bsdr.priors import HierarchicalPriors as HierarchicalPriors
-from bsdr_models.estimators.plane import PredictionPlane as PredictionPlane
+from bsdr_models.compare.plane import PredictionPlane as PredictionPlane
 from bsdr_models.options import Sampling as Sampling
 from bsdr_models.compare.stacking import StackedClassifier as StackedClassifier
 from bsdr_models.learned_metric.whitening import SupervisedWhitening as SupervisedWhitening

@@ -18,7 +18,7 @@ from bsdr_models import (
     PredictionPlane,
     cross_validated_map,
 )
-from bsdr_models.estimators import plane
+from bsdr_models.compare import plane
 
 
 def planted(rng, n=400, k=6, scale=3.0):
@@ -38,7 +38,7 @@ def linear_fit(source, target):
 
 def test_planted_plane_is_recovered(monkeypatch):
     u, p = planted(np.random.default_rng(0))
-    monkeypatch.setattr("bsdr_models.estimators.plane.RIDGE", 1e-3)
+    monkeypatch.setattr("bsdr_models.compare.plane.RIDGE", 1e-3)
     model = PredictionPlane().fit(p)
     found = model.transform(p)
     assert linear_fit(found, u) > 0.8  # sure predictions are drawn together

@@ -28,10 +28,10 @@ from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import _num_samples, column_or_1d, has_fit_parameter
 
+from bsdr_models.compare.plane import check_probabilities
 from bsdr_models.data.targets import read_groups
 from bsdr_models.data.validation import check_samples, constant_features_ignored
 from bsdr_models.estimators.base import last_step
-from bsdr_models.estimators.plane import check_probabilities
 from bsdr_models.inference.dims import LABEL, OBS
 from bsdr_models.inference.latent_grid import class_frequency
 from bsdr_models.inference.parallel import run_tasks

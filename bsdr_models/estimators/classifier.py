@@ -1,7 +1,7 @@
 """What all classifiers have in common: class probabilities, decisions, the plane of a map."""
 
 from functools import cached_property
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 import xarray as xr
@@ -13,11 +13,14 @@ from bsdr_models.data.targets import Targets, read_classes
 from bsdr_models.data.training import known_samples
 from bsdr_models.estimators.base import Estimator, ScoreMixin
 from bsdr_models.estimators.fitted import by_chunks
-from bsdr_models.estimators.plane import PredictionPlane
 from bsdr_models.inference.dims import LABEL, OBS
 from bsdr_models.inference.latent_grid import VARIABLE, add_class_probability
+from bsdr_models.lazy import annex
 from bsdr_models.numerics.arrays import FloatArray, SamplesLike, TargetLike
 from bsdr_models.numerics.row_space import Rows
+
+if TYPE_CHECKING:
+    from bsdr_models.compare.plane import PredictionPlane
 
 
 class ProbabilisticClassifier(ScoreMixin, ClassifierMixin, Estimator):
@@ -95,7 +98,7 @@ class ProbabilisticClassifier(ScoreMixin, ClassifierMixin, Estimator):
         return every
 
     @cached_property
-    def plane_(self) -> PredictionPlane:
+    def plane_(self) -> "PredictionPlane":
         """Plane of the predictions of training samples, held out if the fit has held some out."""
         check_is_fitted(self)
         if not (self._exclusive and self._context.target == "multiclass"):
@@ -105,7 +108,8 @@ class ProbabilisticClassifier(ScoreMixin, ClassifierMixin, Estimator):
             log_p = log_p[~np.isnan(log_p).any(axis=1)]
         if log_p is None or not len(log_p):
             log_p = self._log_proba(self._prepare(self._context.X))
-        return PredictionPlane().fit(np.exp(log_p))
+        plane: PredictionPlane = annex("compare.plane").PredictionPlane()
+        return plane.fit(np.exp(log_p))
 
     def _held_out_proba(self) -> FloatArray | None:
         """Probabilities of training samples without their labels, (N, K); None if unknown.

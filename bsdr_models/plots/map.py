@@ -3,7 +3,7 @@
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -15,10 +15,10 @@ from scipy.special import entr
 
 from bsdr_models.data.targets import majority_share, name_groups
 from bsdr_models.data.validation import check_order
-from bsdr_models.estimators.plane import PredictionPlane
 from bsdr_models.inference.dims import COMPONENT, COMPONENT_AUX, LABEL, OBS
 from bsdr_models.inference.latent_grid import VARIABLE, axis_limits, class_at, evaluate_on_grid
 from bsdr_models.inference.trees import read
+from bsdr_models.lazy import annex
 from bsdr_models.metrics import HeldOutScore, log_losses
 from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray, TargetLike
 from bsdr_models.plots import _layers
@@ -34,6 +34,9 @@ from bsdr_models.plots._style import (
     set_title,
     styled,
 )
+
+if TYPE_CHECKING:
+    from bsdr_models.compare.plane import PredictionPlane
 
 # Most classes whose probabilities latent coordinates show.
 MOST_LATENT = 3
@@ -53,7 +56,7 @@ class _Place(NamedTuple):
     names: list[str]  # of the axes
     probability: xr.DataArray | None
     cov: FloatArray | None = None  # (M, R, R)
-    plane: PredictionPlane | None = None  # of the predictions, None for latent coordinates
+    plane: "PredictionPlane | None" = None  # of the predictions, None for latent coordinates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -308,7 +311,7 @@ def _plane_coordinates(dataset: xr.Dataset) -> _Place:
     in the variance of the probabilities, unless coordinates carry all of them.
     """
     probability = dataset["probability"].transpose(OBS, LABEL).values
-    plane = PredictionPlane().fit(probability)
+    plane: PredictionPlane = annex("compare.plane").PredictionPlane().fit(probability)
     mean = plane.transform(probability)
     grid = evaluate_on_grid(mean, plane.predict_log_proba)[VARIABLE]
     predicted = np.bincount(probability.argmax(axis=1), minlength=probability.shape[1]) > 0
