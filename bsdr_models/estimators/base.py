@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 from numpy.typing import ArrayLike
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline
@@ -63,6 +64,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 logger = logging.getLogger(__name__)
+
+# Scaled values from which a sample is compared with the training samples, and the tail probability
+# below which it is unlike them.
+FAR = 10.0
+NIL = 1e-12
 
 
 def by_chunks[M: Callable[..., Any]](method: M) -> M:
@@ -438,7 +444,28 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def _samples(self, X: SamplesLike) -> Rows:
         """New samples as the model takes them."""
-        return self._prepare(self._scale_new(X))
+        scaled = self._scale_new(X)
+        self._warn_if_unlike(scaled)
+        return self._prepare(scaled)
+
+    def _warn_if_unlike(self, X: Rows) -> None:
+        """Warn if scaled samples have no place in the distribution of the training samples.
+
+        Only those with a value far off are compared: all would take as long as the predictions.
+        """
+        if self._reference is None or issparse(X):
+            return
+        size = np.abs(X)
+        if not (size > FAR).any():
+            return
+        some = self._prepare(X[(size > FAR).any(axis=1)], bounded=False)
+        tail = self._outliers(some).get("tail_probability", np.empty(0))
+        if count := int((tail < NIL).sum()):
+            warn(
+                f"{count} of {len(X)} samples are unlike the training samples, so that their "
+                "predictions mean little: compare units and codes of missing values, and see "
+                "plots.plot_outliers(model.predict_idata(X), group='predictions')"
+            )
 
     def _scale_new(self, X: SamplesLike) -> Rows:
         """New samples, validated and scaled."""
@@ -653,6 +680,7 @@ class Estimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         check_order(X, y)
         samples = sample_labels(X)
         scaled = self._scale_new(X)
+        self._warn_if_unlike(scaled)
         given = self._prepare(scaled, bounded=False)
         latent, values = self._locate(self._prepare(scaled))
         if y is not None:
