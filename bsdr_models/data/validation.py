@@ -348,11 +348,11 @@ def read_targets(y: Any) -> np.ndarray:
 
 def fill_masked(values: Any) -> Any:
     """Values with None in place of what a mask hides; all others as they are."""
-    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
-        filled = np.ma.getdata(values).astype(object)
-        filled[np.ma.getmaskarray(values)] = None
-        return filled
-    return values
+    if not isinstance(values, np.ma.MaskedArray):
+        return values
+    filled = values.data.astype(object)
+    filled[np.ma.getmaskarray(values)] = None
+    return filled if np.ma.is_masked(values) else values.data
 
 
 def read_numbers(y: object, *, missing: bool = False) -> FloatArray:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import numpy as np
 import pandas as pd
 import xarray as xr
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -26,7 +27,7 @@ from bsdr_models.inference.spec import ModelSpec
 from bsdr_models.lazy import annex
 from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, TargetLike
 from bsdr_models.numerics.outliers import Reference
-from bsdr_models.numerics.process_state import numpy_errors
+from bsdr_models.numerics.process_state import numpy_errors, warn
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.numerics.row_space import Rows
 from bsdr_models.numerics.scaling import Scaler, pad
@@ -34,6 +35,12 @@ from bsdr_models.summary import summarise, to_html
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+
+# Scaled values from which a sample is compared with the training samples, and the tail probability
+# below which it is unlike them.
+FAR = 20.0
+NIL = 1e-12
 
 
 def by_chunks[M: Callable[..., Any]](method: M) -> M:
@@ -171,7 +178,28 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Arguments, ABC):
 
     def _samples(self, X: SamplesLike) -> Rows:
         """New samples as the model takes them."""
-        return self._prepare(self._scale_new(X))
+        scaled = self._scale_new(X)
+        self._warn_if_unlike(scaled)
+        return self._prepare(scaled)
+
+    def _warn_if_unlike(self, X: Rows) -> None:
+        """Warn if scaled samples have no place in the distribution of the training samples.
+
+        Only those with a value far off are compared: all would take as long as the predictions.
+        """
+        if self._reference is None or issparse(X):
+            return
+        far = (np.abs(X) > FAR).any(axis=1)
+        if not far.any():
+            return
+        some = self._prepare(X[far], bounded=False)
+        tail = self._outliers(some).get("tail_probability", np.empty(0))
+        if count := int((tail < NIL).sum()):
+            warn(
+                f"{count} of {len(X)} samples are unlike the training samples, so that their "
+                "predictions mean little: compare units and codes of missing values, and see "
+                "plots.plot_outliers(model.predict_idata(X), group='predictions')"
+            )
 
     def _scale_new(self, X: SamplesLike) -> Rows:
         """New samples, validated and scaled."""
@@ -364,6 +392,7 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Arguments, ABC):
         check_order(X, y)
         samples = sample_labels(X)
         scaled = self._scale_new(X)
+        self._warn_if_unlike(scaled)
         given = self._prepare(scaled, bounded=False)
         latent, values = self._locate(self._prepare(scaled))
         if y is not None:

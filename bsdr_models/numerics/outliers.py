@@ -30,6 +30,7 @@ from typing import Self
 
 import numpy as np
 from scipy.linalg import eigh
+from scipy.special import chdtrc, fdtrc
 from scipy.stats import chi2, f
 
 from bsdr_models.numerics.arrays import FloatArray
@@ -145,7 +146,7 @@ class Reference:
 
     def _judge(self, t2: FloatArray, q: FloatArray, n_samples: int) -> dict[str, FloatArray]:
         factor = _t2_factor(n_samples, self.rank)
-        tail = np.asarray(f.sf(factor * t2, self.rank, n_samples - self.rank))
+        tail = np.asarray(fdtrc(self.rank, n_samples - self.rank, factor * t2))
         if self.q_scale > 0.0:
-            tail = np.minimum(2.0 * np.minimum(tail, chi2.sf(q / self.q_scale, self.q_dof)), 1.0)
+            tail = np.minimum(2.0 * np.minimum(tail, chdtrc(self.q_dof, q / self.q_scale)), 1.0)
         return {"t2": t2, "q_residual": q, "tail_probability": tail}

@@ -6,6 +6,8 @@ import pytest
 from bsdr_models import BM2PCARegressor
 from bsdr_models.numerics.outliers import Reference
 
+pytestmark = pytest.mark.filterwarnings("ignore:.* samples are unlike the training samples")
+
 N, LONE = 60, 7
 
 

@@ -315,6 +315,7 @@ def test_many_classes_of_few_rows(zoo, kind):
         assert model.score(X, y) > 0.15  # by chance a thirtieth
 
 
+@pytest.mark.filterwarnings("ignore:.* samples are unlike the training samples")
 def test_rows_beyond_computing_are_refused_by_column(zoo, kind):
     X, model = zoo.X, zoo.fitted(kind)
     with pytest.raises(ValueError, match="column 1 holds values too large"):

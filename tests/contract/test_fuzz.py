@@ -25,6 +25,7 @@ from bsdr_models import plots
 pytestmark = [
     pytest.mark.usefixtures("short_runs", "explained"),
     pytest.mark.filterwarnings("ignore:.*samples that resemble each other"),
+    pytest.mark.filterwarnings("ignore:.* samples are unlike the training samples"),
 ]
 
 # How the errors begin that an example may end in.

@@ -1,5 +1,7 @@
 """Outlier measures of training samples and of new ones, for every model."""
 
+import warnings
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -47,10 +49,26 @@ def test_few_new_samples_are_outlying_and_far_ones_all_are(fits, wine, name):
     assert np.mean(tail < 0.05) < 0.05 + 3 * 0.024
     own = model.idata_["fit/tail_probability"].values
     assert np.mean(own < 0.05) < 0.05 + 3 * 0.024
-    far = model.predict_idata(X + 20.0 * X.std(axis=0))["predictions/tail_probability"]
+    beyond = X + 20.0 * X.std(axis=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        far = model.predict_idata(beyond)["predictions/tail_probability"]
     assert far.max() < 0.02
     alone = model.predict_idata(X[:1])["predictions/tail_probability"].values
     np.testing.assert_allclose(alone, tail[:1], rtol=1e-9)
+
+
+@pytest.mark.parametrize("says", ["predict", "predict_proba", "transform", "predict_idata"])
+@pytest.mark.parametrize("name", LINEAR)
+def test_samples_in_another_unit_are_unlike_the_training_samples(fits, wine, name, says):
+    """Said once per call, and never of samples like them."""
+    other = wine[1].copy()
+    other[:7] *= 1000.0
+    call = getattr(fits[name], says)
+    with pytest.warns(UserWarning, match="7 of 89 samples are unlike the training") as caught:
+        call(other)
+    assert len(caught) == 1
+    call(wine[1])
 
 
 @pytest.mark.parametrize("name", LINEAR)
