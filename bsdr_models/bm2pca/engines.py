@@ -168,10 +168,14 @@ def select(
     ]
 
     def weights(used: BoolArray) -> FloatArray:
-        """Weights of the costs by some of the samples (N,)."""
-        return softmax(
-            SHARPNESS * training.share * np.array([t.log_evidence(used) for t in tables])
-        )
+        """Weights of the costs by some of the samples (N,).
+
+        A cost at which the subspace is empty predicts the class frequencies, with which
+        predictions are mixed anyhow: costs that are worse than these count alike.
+        """
+        evidence = np.array([table.log_evidence(used) for table in tables])
+        frequencies = tables[0].of_frequency[used].sum()
+        return softmax(SHARPNESS * training.share * np.maximum(evidence, frequencies))
 
     def mean_cost(used: BoolArray) -> float:
         """Geometric mean by these weights."""

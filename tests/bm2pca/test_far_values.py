@@ -39,6 +39,20 @@ def test_values_beyond_the_bound_are_set_to_it(make_form, samples, sign):
     np.testing.assert_allclose(tree["probability"], model.predict_proba(at_bound), atol=1e-9)
 
 
+def test_the_bound_counts_the_observed_values_of_a_feature(make_form, samples):
+    X, y, new, _ = samples
+    X, far, at_bound = X.copy(), new[:20].copy(), new[:20].copy()
+    X[20:50, -1] = np.nan
+    model = make_form("default", loss__calibrate=0.5).fit(X, y)
+    seen = X[~np.isnan(X[:, -1]), -1]
+    assert len(seen) == 30
+    far[:, -1] = 3.0
+    at_bound[:, -1] = seen.mean() + seen.std() * np.sqrt(29.0)
+    np.testing.assert_allclose(
+        model.predict_proba(far), model.predict_proba(at_bound), rtol=1e-9, atol=1e-12
+    )
+
+
 def test_outlier_measures_see_the_values_as_given(make_form, samples):
     X, y, new, _ = samples
     model = make_form("default").fit(X, y)
