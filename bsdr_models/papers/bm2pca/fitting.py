@@ -325,11 +325,13 @@ class BM2PCAFit:
             posterior.projection,
             per_class(context, posterior.mean_weights),
         )
+        aligned = {} if by_mean_field else {"alignment": "rotation"}
+        attrs = {"interrupted": int(result.interrupted), "C": float(self.C), **aligned}
         tree = make_tree(
             result,
             context,
             group=described,
-            attrs={"interrupted": int(result.interrupted), "C": float(self.C), **of_reference},
+            attrs={**attrs, **of_reference},
             method=self.inference,
             rng=rng,
         )
