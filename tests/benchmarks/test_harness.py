@@ -211,6 +211,7 @@ def test_changes_with_the_seed_are_those_of_the_first_reported_split():
 
 
 @pytest.mark.filterwarnings("ignore:.*are constant")
+@pytest.mark.filterwarnings("ignore:.* samples are unlike the training samples")
 def test_classifiers_and_models_are_drawn_in_the_plane_of_their_predictions():
     """Two coordinates for ten classes, what the first two dimensions are for three."""
     digits = Task(source="digits", scheme="per class", sizes=(5,), n_components=0)

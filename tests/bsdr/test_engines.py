@@ -156,6 +156,7 @@ def test_number_of_components_is_that_of_the_columns_only(target, k, asked, expe
         assert model.idata_["posterior"][name].equals(every.idata_["posterior"][name])
 
 
+@pytest.mark.filterwarnings("ignore:.* samples are unlike the training samples")
 def test_uncertainty_grows_with_distance_from_the_training_samples(fitted):
     """Outside the row space of the training samples the posterior is the prior."""
     for d in (D, 60):

@@ -12,6 +12,8 @@ from bsdr_models.plots._style import MARKERS, PALETTE, color, marker
 
 EXACT = {"temperature": 1.0, "random_state": 0}
 
+pytestmark = pytest.mark.filterwarnings("ignore:.* samples are unlike the training samples")
+
 
 def note_of(ax):
     (note,) = (text for text in ax.texts if text.get_fontsize() == 8.5)
