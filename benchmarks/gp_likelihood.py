@@ -9,7 +9,7 @@ from benchmarks.page import table as as_markdown
 from benchmarks.timing import Work, medians
 from bsdr_models.dgplvm.back_constraint import centroid_weights, make_mapping
 from bsdr_models.dgplvm.objective import WellPosedObjective, make_criterion
-from bsdr_models.dgplvm.priors import Priors
+from bsdr_models.dgplvm.priors import DGPLVMPriors
 from bsdr_models.dgplvm.problem import Evaluation, FeatureGram, evaluate
 from bsdr_models.numerics.kernels import squared_distances
 
@@ -95,7 +95,7 @@ def objective_of(case: Problem) -> Work:
         criterion=make_criterion("trace_ratio", y),
         weight=100.0,
         known=np.arange(n_samples),
-        parameter_priors=Priors().kernel,
+        parameter_priors=DGPLVMPriors().kernel,
         n_components=N_COMPONENTS,
         temper=case.gram.temper,
     )

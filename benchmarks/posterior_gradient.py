@@ -12,7 +12,7 @@ from benchmarks.page import table as as_markdown
 from benchmarks.timing import Work, medians
 from bsdr_models.bsdr import hmc, leapfrog, probit_choice
 from bsdr_models.bsdr.priors import HierarchicalPriors
-from bsdr_models.bsdr.problem import Problem
+from bsdr_models.bsdr.problem import BSDRProblem
 from bsdr_models.learned_metric.metric import NAMES, ClassBasis, Metric
 from bsdr_models.numerics.arrays import SingleArray
 from bsdr_models.numerics.compiled import njit
@@ -31,7 +31,7 @@ def evaluate_factors(gaps: SingleArray, table: SingleArray, work: SingleArray) -
         probit_choice._multiply(gaps[i], table, work)
 
 
-def problem(name: str, n_per_class: int) -> Problem:
+def problem(name: str, n_per_class: int) -> BSDRProblem:
     """Standardised, whitened training samples."""
     rng = np.random.default_rng(0)
     if name in ("wine", "digits"):
@@ -47,7 +47,7 @@ def problem(name: str, n_per_class: int) -> Problem:
     X = X[:, X.any(axis=0)]
     weights = np.full(len(NAMES), 1.0 / len(NAMES))
     metric = Metric.learn(X, ClassBasis.of(y[kept]), weights, np.ones(X.shape[1]), centred=True)
-    return Problem(
+    return BSDRProblem(
         X=metric.whiten(X),
         y=y[kept],
         n_labels=len(labels),

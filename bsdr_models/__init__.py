@@ -10,17 +10,17 @@ import logging
 from importlib import import_module
 from typing import Any
 
-# Module of each public name, with its name there if different.
+# Module of each public name.
 _PUBLIC = {
     "BM2PCAClassifier": "bsdr_models.bm2pca.estimator",
-    "BM2PCAPriors": "bsdr_models.bm2pca.priors:Priors",
+    "BM2PCAPriors": "bsdr_models.bm2pca.priors",
     "BM2PCARegressor": "bsdr_models.papers.bm2pca.regressor",
     "BSDRClassifier": "bsdr_models.bsdr.estimator",
     "BSDRRegressor": "bsdr_models.bsdr.estimator",
     "DGPLVMClassifier": "bsdr_models.dgplvm.estimator",
-    "DGPLVMMapping": "bsdr_models.dgplvm.priors:Mapping",
-    "DGPLVMOptimization": "bsdr_models.dgplvm.priors:Optimization",
-    "DGPLVMPriors": "bsdr_models.dgplvm.priors:Priors",
+    "DGPLVMMapping": "bsdr_models.dgplvm.priors",
+    "DGPLVMOptimization": "bsdr_models.dgplvm.priors",
+    "DGPLVMPriors": "bsdr_models.dgplvm.priors",
     "EpsilonInsensitiveLoss": "bsdr_models.papers.bm2pca.regressor",
     "HingeLoss": "bsdr_models.bm2pca.settings",
     "HierarchicalPriors": "bsdr_models.bsdr.priors",
@@ -52,8 +52,7 @@ def __getattr__(name: str) -> Any:
     if name == "plots":
         return import_module("bsdr_models.plots")
     if name in _PUBLIC:
-        module, _, attribute = _PUBLIC[name].partition(":")
-        return getattr(import_module(module), attribute or name)
+        return getattr(import_module(_PUBLIC[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

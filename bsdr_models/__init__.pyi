@@ -2,14 +2,14 @@
 
 from bsdr_models import plots as plots
 from bsdr_models.bm2pca.estimator import BM2PCAClassifier as BM2PCAClassifier
-from bsdr_models.bm2pca.priors import Priors as BM2PCAPriors
+from bsdr_models.bm2pca.priors import BM2PCAPriors as BM2PCAPriors
 from bsdr_models.papers.bm2pca.regressor import BM2PCARegressor as BM2PCARegressor
 from bsdr_models.bsdr.estimator import BSDRClassifier as BSDRClassifier
 from bsdr_models.bsdr.estimator import BSDRRegressor as BSDRRegressor
 from bsdr_models.dgplvm.estimator import DGPLVMClassifier as DGPLVMClassifier
-from bsdr_models.dgplvm.priors import Mapping as DGPLVMMapping
-from bsdr_models.dgplvm.priors import Optimization as DGPLVMOptimization
-from bsdr_models.dgplvm.priors import Priors as DGPLVMPriors
+from bsdr_models.dgplvm.priors import DGPLVMMapping as DGPLVMMapping
+from bsdr_models.dgplvm.priors import DGPLVMOptimization as DGPLVMOptimization
+from bsdr_models.dgplvm.priors import DGPLVMPriors as DGPLVMPriors
 from bsdr_models.papers.bm2pca.regressor import EpsilonInsensitiveLoss as EpsilonInsensitiveLoss
 from bsdr_models.bm2pca.settings import HingeLoss as HingeLoss
 from bsdr_models.bsdr.priors import HierarchicalPriors as HierarchicalPriors

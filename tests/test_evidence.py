@@ -9,7 +9,7 @@ from scipy.stats import ks_2samp
 from benchmarks import page
 from benchmarks.evidence import agreement, coverage, sbc
 from benchmarks.evidence.simulate import simulate, simulate_hierarchical, varying_together
-from bsdr_models.bsdr.problem import Problem, label_log_likelihood
+from bsdr_models.bsdr.problem import BSDRProblem, label_log_likelihood
 from bsdr_models.papers.bsdr.priors import SAMPLING
 
 
@@ -69,7 +69,7 @@ def test_parameters_are_simulated_under_the_prior_that_is_sampled(target, n, d, 
     X, new = varying_together(n, d, rng)
     truths = simulate_hierarchical(X, priors, (5000, sbc.K), target, rng)
     metric = sbc.euclidean(X)
-    problem = Problem(
+    problem = BSDRProblem(
         X=metric.whiten(X), y=truths.y[0], n_labels=sbc.K, target=target, priors=priors
     )
     theta = rng.standard_normal((5000, problem.n_parameters))

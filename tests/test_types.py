@@ -40,11 +40,7 @@ def test_the_stub_has_the_public_names():
             for alias in node.names:
                 found[alias.asname] = (node.module, alias.name)
     assert found.pop("plots") == ("bsdr_models", "plots")
-    expected = {}
-    for name, where in bsdr_models._PUBLIC.items():
-        module, _, attribute = where.partition(":")
-        expected[name] = (module, attribute or name)
-    assert found == expected
+    assert found == {name: (module, name) for name, module in bsdr_models._PUBLIC.items()}
 
 
 @pytest.mark.slow

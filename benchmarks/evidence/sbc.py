@@ -31,7 +31,7 @@ from bsdr_models.bsdr.conjugate import fit_conjugate
 from bsdr_models.bsdr.feature_map import learn_map
 from bsdr_models.bsdr.posterior import Parameters
 from bsdr_models.bsdr.priors import HierarchicalPriors
-from bsdr_models.bsdr.problem import Problem, label_log_likelihood, regression_log_likelihood
+from bsdr_models.bsdr.problem import BSDRProblem, label_log_likelihood, regression_log_likelihood
 from bsdr_models.inference.sampling import Schedule
 from bsdr_models.learned_metric.metric import Metric
 from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray, Target
@@ -117,7 +117,7 @@ def by_default(target: Target, n: int, d: int, priors: HierarchicalPriors, plan:
         X, new = varying_together(n, d, rng)
         truth = simulate_hierarchical(X, priors, (1, K), target, rng)
         metric = euclidean(X)
-        problem = Problem(
+        problem = BSDRProblem(
             X=metric.whiten(X), y=truth.y[0], n_labels=K, target=target, priors=priors
         )
         if target == "regression":

@@ -7,7 +7,7 @@ _PUBLIC = {
     "SPEC": "spec",
     "HingeLoss": "settings",
     "PAPER": "priors",
-    "Priors": "priors",
+    "BM2PCAPriors": "priors",
     "build_model": "model",
 }
 

@@ -10,7 +10,7 @@ from scipy.special import softmax
 
 from bsdr_models.bm2pca import subspace
 from bsdr_models.bm2pca.posterior import (
-    Posterior,
+    BM2PCAPosterior,
     Probabilities,
     SparseMetric,
     is_large,
@@ -48,7 +48,7 @@ OF_FOLD = {"tol": 1e-8, "max_iter": 200}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class FitSettings:
     """What the fits to all samples and to folds have in common."""
 
     n_components: int  # of the subspace, at most
@@ -63,10 +63,10 @@ class Task:
     metric: Metric | SparseMetric
     A: Whitened  # (N, B)
     signs: FloatArray  # (N, K)
-    settings: Settings
+    settings: FitSettings
 
     @classmethod
-    def of(cls, training: Training, settings: Settings, fold: Fold | None = None) -> "Task":
+    def of(cls, training: Training, settings: FitSettings, fold: Fold | None = None) -> "Task":
         """From all samples, or those that are not in a fold."""
         assert training.classes is not None
         rest = np.arange(len(training.keys))
@@ -124,7 +124,7 @@ class Selected:
 
 def select(
     training: Training,
-    settings: Settings,
+    settings: FitSettings,
     costs: Sequence[float],
     *,
     n_jobs: int | None = 1,
@@ -227,11 +227,13 @@ def spread(scores: Sequence[Sequence[FloatArray]], exclusive: bool) -> float:
     return float(np.sqrt(np.mean(centred**2))) if values.size and values.any() else 1.0
 
 
-def fit_all(task: Task, cost: float, calibration: Calibration, max_iter: int) -> Result[Posterior]:
+def fit_all(
+    task: Task, cost: float, calibration: Calibration, max_iter: int
+) -> Result[BM2PCAPosterior]:
     """Fit to all samples."""
     fit = task.fit(cost, max_iter=max_iter)
     given = subspace.Settings(cost=cost, multiclass=task.settings.multiclass)
-    posterior = Posterior(
+    posterior = BM2PCAPosterior(
         metric=task.metric,
         state=fit.posterior,
         weight_cov=subspace.weight_covariance(fit.posterior, task.A, task.signs, given),

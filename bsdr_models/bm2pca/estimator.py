@@ -9,8 +9,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models.bm2pca import engines
 from bsdr_models.bm2pca.base import MarginClassifier
-from bsdr_models.bm2pca.engines import Settings
-from bsdr_models.bm2pca.posterior import LAPSE, Posterior, is_large
+from bsdr_models.bm2pca.engines import FitSettings
+from bsdr_models.bm2pca.posterior import LAPSE, BM2PCAPosterior, is_large
 from bsdr_models.bm2pca.settings import HingeLoss
 from bsdr_models.bm2pca.subspace import compares_classes
 from bsdr_models.data.targets import Targets
@@ -204,7 +204,7 @@ class BM2PCAClassifier(MarginClassifier):
         self._observed = X
         return self._impute(X)
 
-    def _learn(self, targets: Targets, rng: np.random.Generator) -> Result[Posterior]:
+    def _learn(self, targets: Targets, rng: np.random.Generator) -> Result[BM2PCAPosterior]:
         X = self._context.X
         n, d = X.shape
         loss: HingeLoss = self._option("loss")
@@ -212,7 +212,7 @@ class BM2PCAClassifier(MarginClassifier):
         exclusive = targets.kind == "multiclass"
         n_scores = 1 if exclusive and len(targets.names) == 2 else len(targets.names)
         r = min(int(self.n_components), d)
-        settings = Settings(
+        settings = FitSettings(
             n_components=r,
             multiclass=exclusive and compares_classes(n, d, r, n_scores),
             exclusive=exclusive,

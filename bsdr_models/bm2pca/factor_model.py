@@ -16,7 +16,7 @@ import numpy as np
 from sklearn.decomposition import PCA
 
 from bsdr_models.bm2pca import views
-from bsdr_models.bm2pca.priors import PAPER, Priors
+from bsdr_models.bm2pca.priors import PAPER, BM2PCAPriors
 from bsdr_models.bm2pca.views import View, ViewState, make_view, split_views
 from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.linalg import inv_spd
@@ -124,7 +124,7 @@ def fit_factor_model(
     X: FloatArray,
     rng: np.random.Generator,
     columns: tuple[IntArray | None, ...] = (None,),
-    priors: Priors = PAPER,
+    priors: BM2PCAPriors = PAPER,
 ) -> FactorModel:
     """Factor model of scaled features (N, D) alone, which imputes missing values."""
     n, d = X.shape

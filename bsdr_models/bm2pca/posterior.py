@@ -176,7 +176,7 @@ def whiten(metric: Metric | SparseMetric, X: Rows) -> Whitened:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Posterior(Predictor):
+class BM2PCAPosterior(Predictor):
     """A subspace of the whitened features, and classifiers in it."""
 
     metric: Metric | SparseMetric

@@ -7,7 +7,7 @@ from bsdr_models.options import POSITIVE, Options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Priors(Options):
+class BM2PCAPriors(Options):
     """Hyper-parameters of the paper's BM2PCA; every Gamma is given by shape and **rate**, as there.
 
     Parameters
@@ -54,5 +54,5 @@ class Priors(Options):
     offset_precision: float = 1e-5
 
 
-PAPER = Priors()
+PAPER = BM2PCAPriors()
 """The paper's nearly flat priors."""

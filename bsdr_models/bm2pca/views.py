@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bsdr_models.bm2pca.priors import Priors
+from bsdr_models.bm2pca.priors import BM2PCAPriors
 from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.factors import LOG_2PI, Gamma
 from bsdr_models.numerics.linalg import inv_spd, row_space
@@ -174,7 +174,7 @@ def known_state(loadings: FloatArray, offset: FloatArray, noise_precision: float
     )
 
 
-def update(state: ViewState, moments: Moments, view: View, priors: Priors) -> ViewState:
+def update(state: ViewState, moments: Moments, view: View, priors: BM2PCAPriors) -> ViewState:
     """Optimal q(W), q(r), q(t) and q(tau), one after the other."""
     state = replace(state, loadings=loadings(state, moments, view))
     state = replace(state, loading_precision=loading_precision(state, view, priors))
@@ -198,7 +198,7 @@ def loadings(state: ViewState, moments: Moments, view: View) -> Loadings:
     return Loadings(mean=mean, cov=cov, log_det=log_det, copies=view.copies)
 
 
-def loading_precision(state: ViewState, view: View, priors: Priors) -> Gamma:
+def loading_precision(state: ViewState, view: View, priors: BM2PCAPriors) -> Gamma:
     """Optimal q(r): Ga(a_r + d / 2, b_r + E|W_i|**2 / 2)."""
     square = np.diagonal(state.loadings.second)
     return Gamma(
@@ -207,7 +207,7 @@ def loading_precision(state: ViewState, view: View, priors: Priors) -> Gamma:
     )
 
 
-def offset(state: ViewState, moments: Moments, view: View, priors: Priors) -> Offset:
+def offset(state: ViewState, moments: Moments, view: View, priors: BM2PCAPriors) -> Offset:
     """Optimal q(t): shrunken mean of the residuals x - W E[z]."""
     tau = state.noise_precision.mean
     variance = 1.0 / (priors.offset_precision + view.count * tau)
@@ -235,7 +235,7 @@ def residual(state: ViewState, moments: Moments, view: View) -> float:
     )
 
 
-def noise_precision(state: ViewState, moments: Moments, view: View, priors: Priors) -> Gamma:
+def noise_precision(state: ViewState, moments: Moments, view: View, priors: BM2PCAPriors) -> Gamma:
     """Optimal q(tau): Ga(a_tau + |O| / 2, b_tau + R / 2)."""
     square = max(residual(state, moments, view), 0.0)
     return Gamma(
@@ -275,7 +275,9 @@ def latent_linear_term(state: ViewState, view: View) -> FloatArray:
     return np.asarray(view.X @ scaled - shift)
 
 
-def bound_terms(state: ViewState, moments: Moments, view: View, priors: Priors) -> dict[str, float]:
+def bound_terms(
+    state: ViewState, moments: Moments, view: View, priors: BM2PCAPriors
+) -> dict[str, float]:
     """Terms of the bound from the view."""
     W = state.loadings
     t = state.offset

@@ -49,7 +49,7 @@ from sklearn.utils import gen_batches
 
 from bsdr_models.bsdr.posterior import Parameters
 from bsdr_models.bsdr.priors import HierarchicalPriors
-from bsdr_models.bsdr.problem import LOG_SQRT_2PI, Problem, log_prior_scale
+from bsdr_models.bsdr.problem import LOG_SQRT_2PI, BSDRProblem, log_prior_scale
 from bsdr_models.numerics.arrays import FloatArray
 
 # Log scales are between minus this and this.
@@ -197,7 +197,7 @@ class Grid:
         return log_tau, log_sigma
 
 
-def fit_conjugate(problem: Problem, *, n_draws: int, rng: np.random.Generator) -> Conjugate:
+def fit_conjugate(problem: BSDRProblem, *, n_draws: int, rng: np.random.Generator) -> Conjugate:
     """Exact posterior of a problem with real outputs."""
     priors = problem.priors
     X = problem.X
@@ -329,7 +329,7 @@ def average_leave_one_out(statistics: Statistics, grid: Grid) -> FloatArray:
     return score
 
 
-def fit_views(problem: Problem) -> FloatArray:
+def fit_views(problem: BSDRProblem) -> FloatArray:
     """Standard normals of the log relative scales of the largest posterior density, (V,)."""
 
     def objective(views: FloatArray) -> float:
@@ -345,7 +345,7 @@ def fit_views(problem: Problem) -> FloatArray:
     return np.asarray(found.x)
 
 
-def _column_scale(problem: Problem, views: FloatArray) -> FloatArray:
+def _column_scale(problem: BSDRProblem, views: FloatArray) -> FloatArray:
     """Relative scale of the view of each whitened feature, (B,)."""
     return np.exp(problem.priors.view_width * views[problem.views])
 

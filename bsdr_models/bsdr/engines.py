@@ -13,14 +13,14 @@ from bsdr_models.bsdr import hmc
 from bsdr_models.bsdr.conjugate import fit_conjugate
 from bsdr_models.bsdr.feature_map import FeatureMap, MapLearner
 from bsdr_models.bsdr.posterior import (
+    BSDRPosterior,
     Coordinates,
     Parameters,
-    Posterior,
     link_of,
     log_probabilities,
 )
 from bsdr_models.bsdr.problem import (
-    Problem,
+    BSDRProblem,
     pointwise_log_likelihood,
     regression_log_likelihood,
 )
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import pymc as pm
 
 # Problem of some training samples, by their indices, with the features of a map.
-type Build = Callable[[FeatureMap, IntArray], Problem]
+type Build = Callable[[FeatureMap, IntArray], BSDRProblem]
 type Engine = Literal["hmc", "conjugate", "laplace", "nuts", "advi"]
 
 # Log densities without features are at least this, whose exponential is positive.
@@ -75,7 +75,7 @@ _N_CHECKED = 48
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class EngineOptions:
     """What the user asks of an engine; None leaves the choice to it."""
 
     n_components: int | None = None
@@ -89,7 +89,7 @@ class Options:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fit(Result[Posterior]):
+class Fit(Result[BSDRPosterior]):
     """A fit to all training samples; S draws of each of C chains, stacked in ``posterior``."""
 
     engine: Engine
@@ -126,7 +126,7 @@ def fit_problem(
     learner: MapLearner,
     build: Build,
     engine: Engine | None,
-    options: Options,
+    options: EngineOptions,
     *,
     declare: Callable[[FeatureMap], "pm.Model"],
     rng: np.random.Generator,
@@ -154,11 +154,11 @@ def fit_problem(
 
 
 def _fit_hmc(
-    problem: Problem,
+    problem: BSDRProblem,
     feature_map: FeatureMap,
     learner: MapLearner,
     build: Build,
-    options: Options,
+    options: EngineOptions,
     rng: np.random.Generator,
 ) -> Fit:
     """Fit by Hamiltonian Monte Carlo, with a temperature selected by held-out samples."""
@@ -201,11 +201,11 @@ def _fit_hmc(
 
 
 def _fit_conjugate(
-    problem: Problem,
+    problem: BSDRProblem,
     feature_map: FeatureMap,
     learner: MapLearner,
     build: Build,
-    options: Options,
+    options: EngineOptions,
     rng: np.random.Generator,
 ) -> Fit:
     """The conjugate posterior of real outputs."""
@@ -239,8 +239,8 @@ def _fit_conjugate(
 
 
 def judge_folds(
-    problem: Problem,
-    sampled: hmc.Sampled,
+    problem: BSDRProblem,
+    sampled: hmc.Chains,
     learner: MapLearner,
     build: Build,
     *,
@@ -277,7 +277,7 @@ def judge_folds(
     return _judge(log_p, problem, training)
 
 
-def _judge(log_p: FloatArray, problem: Problem, training: Training) -> Judged:
+def _judge(log_p: FloatArray, problem: BSDRProblem, training: Training) -> Judged:
     """Calibration by held-out log probabilities (N, K), or (N, T, 2)."""
     return judge(
         [log_p],
@@ -290,7 +290,7 @@ def _judge(log_p: FloatArray, problem: Problem, training: Training) -> Judged:
     )
 
 
-def _split(learner: MapLearner, build: Build, fold: int) -> tuple[Problem, Problem]:
+def _split(learner: MapLearner, build: Build, fold: int) -> tuple[BSDRProblem, BSDRProblem]:
     """Problems of the samples that are not in a fold, and of those in it, by the same features."""
     feature_map = learner.learn(fold)
     out = learner.training.out((0, fold))
@@ -316,11 +316,11 @@ def score_folds(
 
 
 def _fit_pymc(
-    problem: Problem,
+    problem: BSDRProblem,
     feature_map: FeatureMap,
     engine: Engine,
     model: "pm.Model",
-    options: Options,
+    options: EngineOptions,
     rng: np.random.Generator,
 ) -> Fit:
     """Fit by NUTS or ADVI.
@@ -380,10 +380,10 @@ def _fit_pymc(
 
 
 def assemble(
-    problem: Problem,
+    problem: BSDRProblem,
     feature_map: FeatureMap,
     draws: Parameters,
-    options: Options,
+    options: EngineOptions,
     *,
     engine: Engine,
     log_likelihood: FloatArray,
@@ -400,7 +400,7 @@ def assemble(
     r_hat, ess = mixing(problem, draws, log_likelihood)
     reliable = {"advi": False, "conjugate": True, "laplace": pareto_k < GOOD_K}
     fit = Fit(
-        posterior=Posterior(
+        posterior=BSDRPosterior(
             feature_map=feature_map,
             draws=draws,
             coordinates=coordinates,
@@ -443,7 +443,9 @@ def _advice(fit: Fit, *, signal: bool) -> str:
     return ""
 
 
-def mixing(problem: Problem, draws: Parameters, log_likelihood: FloatArray) -> tuple[float, float]:
+def mixing(
+    problem: BSDRProblem, draws: Parameters, log_likelihood: FloatArray
+) -> tuple[float, float]:
     """Largest R-hat and smallest bulk ESS, as in :class:`Fit`; NaN for one chain or few draws."""
     n_chains, n_draws = log_likelihood.shape
     if n_chains < 2 or n_draws < 4:

@@ -10,13 +10,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models import options
 from bsdr_models.bsdr import trees
-from bsdr_models.bsdr.engines import Engine, Fit, Options, fit_problem
+from bsdr_models.bsdr.engines import Engine, EngineOptions, Fit, fit_problem
 from bsdr_models.bsdr.feature_map import FeatureMap, MapLearner, make_learner
 from bsdr_models.bsdr.kernels import KERNELS, Kernel
 from bsdr_models.bsdr.priors import HierarchicalPriors
-from bsdr_models.bsdr.problem import Problem
+from bsdr_models.bsdr.problem import BSDRProblem
 from bsdr_models.bsdr.spec import SPEC
-from bsdr_models.bsdr.trees import Context
+from bsdr_models.bsdr.trees import BSDRContext
 from bsdr_models.data.targets import Targets
 from bsdr_models.data.validation import (
     feature_names,
@@ -43,7 +43,7 @@ class BaseBSDR(Estimator):
     """Components of a fit, and its data with the targets as the model sees them."""
 
     _spec = SPEC
-    _context: Context
+    _context: BSDRContext
     n_components: int | None
 
     def _check_width(self) -> None:
@@ -127,7 +127,7 @@ class FullRankEstimator(BaseBSDR):
         return None if views is None or len(views) == 1 else self._scaler.positions(views)
 
     def _learn(self, targets: Targets, rng: np.random.Generator) -> Fit:
-        self._context = Context.of(self._context, targets.coded, views=self._views)
+        self._context = BSDRContext.of(self._context, targets.coded, views=self._views)
         with threads(self.n_jobs):
             return fit_problem(
                 self._learner(targets, rng.spawn(1)[0]),
@@ -145,7 +145,7 @@ class FullRankEstimator(BaseBSDR):
         self._groups = training.groups
         return make_learner(training, metric=self.metric, kernel=self.kernel, views=views)
 
-    def _problem(self, feature_map: FeatureMap, samples: IntArray) -> Problem:
+    def _problem(self, feature_map: FeatureMap, samples: IntArray) -> BSDRProblem:
         """The problem of some training samples with whitened features."""
         context = self._context
         whitened = feature_map.whiten(context.X[samples])
@@ -153,7 +153,7 @@ class FullRankEstimator(BaseBSDR):
         weights = None
         if context.target == "regression" and self._groups is not None:
             weights = weigh_samples(whitened, targets, self._groups[samples])
-        return Problem(
+        return BSDRProblem(
             X=whitened,
             y=targets,
             n_labels=len(context.labels),
@@ -163,8 +163,8 @@ class FullRankEstimator(BaseBSDR):
             weights=weights,
         )
 
-    def _engine_options(self) -> Options:
-        return Options(
+    def _engine_options(self) -> EngineOptions:
+        return EngineOptions(
             n_components=self.n_components,
             temperature=None if self.temperature == "auto" else float(self.temperature),
             sampling=self._option("sampling"),

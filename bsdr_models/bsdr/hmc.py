@@ -34,7 +34,7 @@ from scipy.optimize import minimize
 from scipy.special import wrightomega
 
 from bsdr_models.bsdr import leapfrog
-from bsdr_models.bsdr.problem import Problem, log_prior_scale
+from bsdr_models.bsdr.problem import BSDRProblem, log_prior_scale
 from bsdr_models.inference.parallel import run_in_threads
 from bsdr_models.numerics.arrays import FloatArray, IntArray, SingleArray
 from bsdr_models.numerics.folds import evenly_spaced
@@ -98,7 +98,7 @@ class States:
     gradient: FloatArray
 
     @classmethod
-    def at(cls, problem: Problem, theta: FloatArray) -> "States":
+    def at(cls, problem: BSDRProblem, theta: FloatArray) -> "States":
         """The states with given parameters."""
         log_likelihood, log_prior, gradient = problem.log_density(theta)
         return cls(
@@ -124,7 +124,7 @@ class Whitening:
     normal: leapfrog.Normal  # L
 
     @classmethod
-    def learn(cls, problem: Problem, theta: FloatArray, *, sd_log_scale: float) -> "Whitening":
+    def learn(cls, problem: BSDRProblem, theta: FloatArray, *, sd_log_scale: float) -> "Whitening":
         """From states of the chains (C, P), and the standard deviation of log tau."""
         curvature = problem.curvature(theta[evenly_spaced(len(theta), _N_CURVED)])
         n = problem.n_loadings
@@ -191,7 +191,7 @@ class Trajectory:
 
 
 def move(
-    problem: Problem,
+    problem: BSDRProblem,
     whitening: Whitening,
     states: States,
     step: float,
@@ -254,7 +254,7 @@ def adapt_step(step: float, accept: FloatArray) -> float:
     return float(np.clip(step * np.exp(0.5 * (accept.mean() - _ACCEPTANCE)), *_STEP_RANGE))
 
 
-def move_scale(problem: Problem, states: States, rng: np.random.Generator) -> States:
+def move_scale(problem: BSDRProblem, states: States, rng: np.random.Generator) -> States:
     """Metropolis steps of log tau with fixed loadings of whitened features.
 
     With n loadings whose standard normals have the square norm q, the density of log tau = v is
@@ -287,7 +287,7 @@ def move_scale(problem: Problem, states: States, rng: np.random.Generator) -> St
     return replace(states, theta=theta, gradient=gradient, log_prior=log_prior)
 
 
-def fit_views(problem: Problem, states: States) -> States:
+def fit_views(problem: BSDRProblem, states: States) -> States:
     r"""States with log relative scales that fit the loadings of all chains, which stay as they are.
 
     A step of expectation maximisation of their marginal posterior density: log lambda solves
@@ -315,7 +315,7 @@ def fit_views(problem: Problem, states: States) -> States:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sampled:
+class Chains:
     """Draws of C chains."""
 
     theta: FloatArray  # (C, T, P)
@@ -328,13 +328,13 @@ class Sampled:
 
 
 def sample(
-    problem: Problem,
+    problem: BSDRProblem,
     *,
     n_chains: int,
     n_draws: int,
     rng: np.random.Generator,
     on_step: Callable[[float], object] = lambda share: None,
-) -> Sampled:
+) -> Chains:
     """Draws of each chain, one per trajectory.
 
     ``on_step`` is called with the share of the run that is done; KeyboardInterrupt if the user
@@ -378,7 +378,7 @@ def sample(
         interrupted = True
     theta, log_likelihood, log_prior = (np.stack(each, axis=1) for each in zip(*draws, strict=True))
     stats = stats[: len(draws)]
-    return Sampled(
+    return Chains(
         theta=theta,
         log_likelihood=log_likelihood,
         log_prior=log_prior,
@@ -389,7 +389,7 @@ def sample(
     )
 
 
-def _start(problem: Problem, n_chains: int, rng: np.random.Generator) -> FloatArray:
+def _start(problem: BSDRProblem, n_chains: int, rng: np.random.Generator) -> FloatArray:
     """Draws (C, P) of the normal approximation at the mode given the prior scale of tau."""
     mode = find_mode(problem, float(np.log(problem.priors.scale)))[None]
     whitening = Whitening.learn(problem, mode, sd_log_scale=_FIRST_SD)
@@ -397,7 +397,7 @@ def _start(problem: Problem, n_chains: int, rng: np.random.Generator) -> FloatAr
     return np.asarray(mode + leapfrog.product(whitening.normal, z))
 
 
-def find_mode(problem: Problem, log_scale: float) -> FloatArray:
+def find_mode(problem: BSDRProblem, log_scale: float) -> FloatArray:
     """Parameters (P,) near the mode of the posterior density given log tau."""
     # The search is in units of approximate posterior standard deviations.
     n = problem.n_loadings
@@ -419,9 +419,9 @@ def find_mode(problem: Problem, log_scale: float) -> FloatArray:
 
 
 def continue_on(
-    before: Problem,
-    problem: Problem,
-    sampled: Sampled,
+    before: BSDRProblem,
+    problem: BSDRProblem,
+    sampled: Chains,
     *,
     n_warm_up: int,
     n_draws: int,
@@ -448,7 +448,7 @@ def continue_on(
     return np.concatenate(draws)
 
 
-def _translate(theta: FloatArray, before: Problem, problem: Problem) -> FloatArray:
+def _translate(theta: FloatArray, before: BSDRProblem, problem: BSDRProblem) -> FloatArray:
     """Parameters (C, .) of the linear predictors of one problem for other whitened features."""
     loadings, *rest = before.split(theta)
     loadings = loadings * before.column_scale(theta)[:, :, None]

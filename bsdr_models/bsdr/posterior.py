@@ -262,7 +262,7 @@ def link_of(lapse: float) -> Link:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Posterior:
+class BSDRPosterior:
     """Posterior draws for predictions, and the number of latent coordinates that are shown."""
 
     feature_map: FeatureMap

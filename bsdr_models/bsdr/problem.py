@@ -53,7 +53,7 @@ LOG_SQRT_2PI = 0.5 * LOG_2PI
 
 
 @dataclass(frozen=True, kw_only=True)
-class Problem:
+class BSDRProblem:
     """Log joint density of labels and parameters, as a function of vectors of parameters.
 
     A vector has, in this order, standard normals of the projection (B, J) and of the biases (J,),
@@ -68,7 +68,7 @@ class Problem:
     views: IntArray | None = None  # view of each whitened feature, (B,), in order; None for one
     weights: FloatArray | None = None  # of dependent samples of real outputs, (N,)
 
-    def select(self, samples: IntArray | BoolArray) -> "Problem":
+    def select(self, samples: IntArray | BoolArray) -> "BSDRProblem":
         """The problem of some samples."""
         weights = None if self.weights is None else self.weights[samples]
         return replace(self, X=self.X[samples], y=self.y[samples], weights=weights)

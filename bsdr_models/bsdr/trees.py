@@ -33,7 +33,7 @@ TIE = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Context(datatree.Context):
+class BSDRContext(datatree.Context):
     """Data and settings of a fit of BSDR."""
 
     targets: np.ndarray  # as in :class:`bsdr_models.papers.bsdr.mean_field.Data`
@@ -59,7 +59,7 @@ class Context(datatree.Context):
 
 def hierarchical_tree(
     fit: "Fit",
-    context: Context,
+    context: BSDRContext,
     *,
     reference: Reference | None,
     rng: np.random.Generator,

@@ -6,9 +6,9 @@ _PUBLIC = {
     "SPEC": "trees",
     "DGPLVMClassifier": "estimator",
     "LogNormal": "priors",
-    "Mapping": "priors",
-    "Optimization": "priors",
-    "Priors": "priors",
+    "DGPLVMMapping": "priors",
+    "DGPLVMOptimization": "priors",
+    "DGPLVMPriors": "priors",
     "build_model": "model",
 }
 

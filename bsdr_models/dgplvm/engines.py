@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from bsdr_models.dgplvm.back_constraint import MappingEmbedder, make_mapping
-from bsdr_models.dgplvm.gp_classifier import Kernel, damp_log_odds, fit_gp_classifier, link
+from bsdr_models.dgplvm.gp_classifier import Covariance, damp_log_odds, fit_gp_classifier, link
 from bsdr_models.dgplvm.left_out import LeftOut, enforce_centroid_order
 from bsdr_models.dgplvm.map_search import Mode, collapse, fit_map
 from bsdr_models.dgplvm.objective import WellPosedObjective
-from bsdr_models.dgplvm.posterior import Draw, FitResult, Posterior, mixture
+from bsdr_models.dgplvm.posterior import DGPLVMPosterior, Draw, FitResult, mixture
 from bsdr_models.dgplvm.priors import KERNEL, Inference
-from bsdr_models.dgplvm.problem import Problem
+from bsdr_models.dgplvm.problem import DGPLVMProblem
 from bsdr_models.dgplvm.sampling import sample, stack_chains
 from bsdr_models.estimators.calibration import TemperaturePrior, judge
 from bsdr_models.inference.optimise import MapResult, advise
@@ -35,8 +35,8 @@ NOT_CLASSIFIED = (
 
 def make_result(
     mode: Mode[Any],
-    posterior: Posterior,
-    problem: Problem,
+    posterior: DGPLVMPosterior,
+    problem: DGPLVMProblem,
     *,
     messages: Sequence[str | None] = (),
     **fields: Any,
@@ -62,7 +62,7 @@ def make_result(
 
 
 def fit_problem(
-    problem: Problem, engine: Inference, schedule: Schedule, *, rng: np.random.Generator
+    problem: DGPLVMProblem, engine: Inference, schedule: Schedule, *, rng: np.random.Generator
 ) -> FitResult:
     """Fit by "map", or by "nuts" or "advi" with draws of the length of a schedule."""
     if engine == "map":
@@ -70,7 +70,9 @@ def fit_problem(
     return fit_draws(engine, problem, schedule, rng)
 
 
-def fit_mode(problem: Problem, rng: np.random.Generator, *, progressbar: bool = False) -> FitResult:
+def fit_mode(
+    problem: DGPLVMProblem, rng: np.random.Generator, *, progressbar: bool = False
+) -> FitResult:
     """Fit the posterior mode."""
     mode = fit_map(problem, rng, progressbar=progressbar)
     found = fit_classifiers(mode, mode.latent, problem)
@@ -108,9 +110,9 @@ class Classified:
 def fit_classifiers(
     mode: Mode[WellPosedObjective],
     latent: FloatArray,
-    problem: Problem,
+    problem: DGPLVMProblem,
     *,
-    kernel: Kernel | None = None,
+    kernel: Covariance | None = None,
     n_divisions: int | None = None,
 ) -> Classified:
     """Embedder and classifiers of latent coordinates (N, R), of all divisions or the first ones."""
@@ -161,18 +163,18 @@ def fit_classifiers(
 
 
 def calibrate(
-    draws: Sequence[Draw], log_odds: Sequence[FloatArray], problem: Problem
-) -> tuple[Posterior, dict[str, Any]]:
+    draws: Sequence[Draw], log_odds: Sequence[FloatArray], problem: DGPLVMProblem
+) -> tuple[DGPLVMPosterior, dict[str, Any]]:
     """Posterior of draws, and fields of a result, by left-out log odds (N, S, P) of divisions."""
     training = problem.training
     assert training is not None
     folds = training.divisions[: len(log_odds)]
     if not any((fold >= 0).any() for fold in folds):  # every class has one sample only
-        return Posterior(draws=tuple(draws)), {"held_out": HeldOutScore()}
+        return DGPLVMPosterior(draws=tuple(draws)), {"held_out": HeldOutScore()}
     judged = judge(
         log_odds, problem.y_index, folds, link, LOG_T, groups=training.groups, share=training.share
     )
-    posterior = Posterior(draws=tuple(draws), calibration=judged.calibration)
+    posterior = DGPLVMPosterior(draws=tuple(draws), calibration=judged.calibration)
     return posterior, judged.of_result(slice(None), len(problem.X))
 
 
@@ -194,7 +196,7 @@ N_DRAWS = 200
 
 
 def fit_draws(
-    engine: str, problem: Problem, schedule: Schedule, rng: np.random.Generator
+    engine: str, problem: DGPLVMProblem, schedule: Schedule, rng: np.random.Generator
 ) -> FitResult:
     """Posterior draws of the whole model by "nuts" or "advi"; the density must be proper."""
     if not np.isfinite(problem.priors.weight):
@@ -221,8 +223,8 @@ def fit_draws(
 
 
 def draws_posterior(
-    latents: FloatArray, mode: Mode[WellPosedObjective], problem: Problem
-) -> tuple[Posterior, LatentCoordinates, dict[str, Any]]:
+    latents: FloatArray, mode: Mode[WellPosedObjective], problem: DGPLVMProblem
+) -> tuple[DGPLVMPosterior, LatentCoordinates, dict[str, Any]]:
     """Embedder and classifier for each of some draws of the latent coordinates, (S, N, R)."""
     # Optimising the kernel parameters for each draw changes the average by less than 0.01.
     at_mode = fit_classifiers(mode, mode.latent, problem, n_divisions=1)

@@ -14,8 +14,8 @@ from bsdr_models.dgplvm.engines import fit_problem
 from bsdr_models.dgplvm.left_out import in_metric
 from bsdr_models.dgplvm.objective import choose_criterion
 from bsdr_models.dgplvm.posterior import FitResult
-from bsdr_models.dgplvm.priors import Inference, Mapping, Optimization, Priors
-from bsdr_models.dgplvm.problem import Problem
+from bsdr_models.dgplvm.priors import DGPLVMMapping, DGPLVMOptimization, DGPLVMPriors, Inference
+from bsdr_models.dgplvm.problem import DGPLVMProblem
 from bsdr_models.dgplvm.sampling import declare_model
 from bsdr_models.dgplvm.trees import SPEC, make_tree, relevance
 from bsdr_models.estimators.classifier import ProbabilisticClassifier
@@ -49,9 +49,9 @@ class DGPLVMClassifier(ProbabilisticClassifier):
         Maximum a posteriori, NUTS or ADVI. The last two compile the PyMC model.
     priors : Priors, optional
         Hyper-parameters, such as weight and criterion of the discriminative prior, see
-        :class:`bsdr_models.dgplvm.Priors`.
+        :class:`bsdr_models.DGPLVMPriors`.
     mapping : Mapping, optional
-        Back-constraint, which embeds new samples, see :class:`bsdr_models.dgplvm.Mapping`.
+        Back-constraint, which embeds new samples, see :class:`bsdr_models.DGPLVMMapping`.
     unlabeled : scalar, optional
         Value of y that marks a missing label. NaN stands for all kinds of missing values.
     metric : {"auto", "unit", "identity"}, default="auto"
@@ -63,7 +63,7 @@ class DGPLVMClassifier(ProbabilisticClassifier):
         average over 200 evenly spaced draws, each of which needs a classifier of its own.
     optimization : Optimization, optional
         Restarts, iterations and tolerance of the search, see
-        :class:`bsdr_models.dgplvm.Optimization`.
+        :class:`bsdr_models.DGPLVMOptimization`.
     progressbar : bool, default=False
         Whether to show how far a long fit has come.
     random_state : int, RandomState, Generator or None
@@ -153,14 +153,14 @@ class DGPLVMClassifier(ProbabilisticClassifier):
 
     _spec = SPEC
     _result: FitResult
-    _problem: Problem
+    _problem: DGPLVMProblem
     _metric: Metric
     _most_samples: ClassVar[int] = 2000
     _option_types: ClassVar[dict[str, type[Any]]] = {
-        "priors": Priors,
-        "mapping": Mapping,
+        "priors": DGPLVMPriors,
+        "mapping": DGPLVMMapping,
         "sampling": Sampling,
-        "optimization": Optimization,
+        "optimization": DGPLVMOptimization,
     }
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_components": [COUNT, None],
@@ -172,12 +172,12 @@ class DGPLVMClassifier(ProbabilisticClassifier):
         n_components: int | None = None,
         *,
         inference: Inference = "map",
-        priors: Priors | None = None,
-        mapping: Mapping | None = None,
+        priors: DGPLVMPriors | None = None,
+        mapping: DGPLVMMapping | None = None,
         unlabeled: object = None,
         metric: MetricName = "auto",
         sampling: Sampling | None = None,
-        optimization: Optimization | None = None,
+        optimization: DGPLVMOptimization | None = None,
         progressbar: bool = False,
         random_state: RandomState = None,
     ) -> None:
@@ -202,7 +202,7 @@ class DGPLVMClassifier(ProbabilisticClassifier):
         training = self._training(targets, rng, metric=self.metric)
         self._metric = training.metric()
         self.metric_weights_ = self._metric.shares
-        problem = Problem(
+        problem = DGPLVMProblem(
             X=in_metric(self._metric, training.X),
             y_index=index,
             n_components=n_components,

@@ -65,7 +65,7 @@ INDUCING_SAMPLES = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kernel:
+class Covariance:
     """Covariance of latent functions, without the nugget.
 
     The centre (R,) of u is the mean of the class centroids, the scale their root mean square
@@ -115,7 +115,7 @@ class Functions:
     ``converged`` is whether the approximations of all their posteriors met their tolerance.
     """
 
-    kernel: Kernel
+    kernel: Covariance
     inducing: FloatArray
     factor: FloatArray
     weights: FloatArray
@@ -138,7 +138,7 @@ class Functions:
 
 
 def fit_functions(
-    kernel: Kernel,
+    kernel: Covariance,
     latent: FloatArray,
     signs: FloatArray,
     inducing: IntArray,
@@ -191,7 +191,7 @@ def fit_gp_classifier(
     latent: FloatArray,
     y_index: IntArray,
     *,
-    kernel: Kernel | None = None,
+    kernel: Covariance | None = None,
     approximation: Approximation = EP,
     fold: IntArray | None = None,
     held_out: FloatArray | None = None,
@@ -250,7 +250,7 @@ def damp_log_odds(log_odds: FloatArray, relative_variance: FloatArray | float) -
     return log_odds / np.reshape(relative_variance, (-1, 1)) ** DAMPING
 
 
-def kernel_at_prior(latent: FloatArray, y: IntArray) -> Kernel:
+def kernel_at_prior(latent: FloatArray, y: IntArray) -> Covariance:
     """The kernel at the mean of its prior; its scale is 1 if class centroids coincide."""
     centroids = class_centroids(latent, y)
     centre = centroids.mean(axis=0)
@@ -258,10 +258,10 @@ def kernel_at_prior(latent: FloatArray, y: IntArray) -> Kernel:
     if scale <= ROUNDING * np.linalg.norm(latent) / np.sqrt(len(latent)):
         scale = 1.0
     log_values = np.array([prior.log_median for prior in CLASSIFIER_PRIORS])
-    return Kernel(centre=centre, scale=scale, log_values=log_values)
+    return Covariance(centre=centre, scale=scale, log_values=log_values)
 
 
-def _typical_problems(kernel: Kernel, latent: FloatArray, signs: FloatArray) -> FloatArray:
+def _typical_problems(kernel: Covariance, latent: FloatArray, signs: FloatArray) -> FloatArray:
     """Signs of up to ``SEARCH_PROBLEMS``, evenly spaced by their classes' mean distance from 0."""
     distance = np.linalg.norm(kernel.inputs(latent), axis=1)
     mean = (signs > 0.0) @ distance / (signs > 0.0).sum(axis=1)
@@ -270,12 +270,12 @@ def _typical_problems(kernel: Kernel, latent: FloatArray, signs: FloatArray) -> 
 
 
 def _optimise_kernel(
-    start: Kernel,
+    start: Covariance,
     latent: FloatArray,
     signs: FloatArray,
     approximation: Approximation,
     count: float,
-) -> Kernel:
+) -> Covariance:
     """Kernel with the maximum a posteriori t, sought in standard deviations from the prior mean.
 
     Each problem stands for ``count`` of them.

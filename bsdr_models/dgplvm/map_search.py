@@ -20,8 +20,8 @@ from bsdr_models.dgplvm.left_out import (
     mean_settings,
 )
 from bsdr_models.dgplvm.objective import Objective, Terms, WellPosedObjective, make_criterion
-from bsdr_models.dgplvm.priors import Optimization
-from bsdr_models.dgplvm.problem import FeatureGram, Problem
+from bsdr_models.dgplvm.priors import DGPLVMOptimization
+from bsdr_models.dgplvm.problem import DGPLVMProblem, FeatureGram
 from bsdr_models.inference.optimise import MapResult, run_map
 from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.folds import evenly_spaced
@@ -82,7 +82,7 @@ def collapsed_classes(criterion: float, least: float) -> str | None:
 
 
 def fit_map(
-    problem: Problem, rng: np.random.Generator, *, progressbar: bool = False
+    problem: DGPLVMProblem, rng: np.random.Generator, *, progressbar: bool = False
 ) -> Mode[WellPosedObjective]:
     """Choose the settings of the mapping, then compute the mode.
 
@@ -123,7 +123,7 @@ def fit_map(
 def find_mode[O: Objective](
     objective: O,
     initial: Sequence[FloatArray],
-    optimization: Optimization,
+    optimization: DGPLVMOptimization,
     *,
     progressbar: bool = False,
 ) -> Mode[O]:
@@ -143,7 +143,7 @@ def find_mode[O: Objective](
 
 
 def _fit_kernel(
-    objective: WellPosedObjective, latent: FloatArray, optimization: Optimization
+    objective: WellPosedObjective, latent: FloatArray, optimization: DGPLVMOptimization
 ) -> Mode[WellPosedObjective]:
     """The limit of infinite weight: latent coordinates are held fixed, the kernel is fitted."""
 
@@ -162,7 +162,7 @@ def _fit_kernel(
 
 
 def _mapping_and_initial(
-    problem: Problem, make: Callable[..., MappingPrior]
+    problem: DGPLVMProblem, make: Callable[..., MappingPrior]
 ) -> tuple[MappingPrior, FloatArray]:
     """Prior of the mapping, and initial latent coordinates."""
     X = problem.X
@@ -182,7 +182,7 @@ def _mapping_and_initial(
 
 
 def make_objective(
-    problem: Problem, prior: MappingPrior, most: int | None = None
+    problem: DGPLVMProblem, prior: MappingPrior, most: int | None = None
 ) -> WellPosedObjective:
     """The objective F of a problem, in which at most so many samples have a density."""
     n = len(problem.X)

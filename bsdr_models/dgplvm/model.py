@@ -38,7 +38,7 @@ from bsdr_models.data.validation import check_features
 from bsdr_models.dgplvm.back_constraint import centroid_weights, make_mapping
 from bsdr_models.dgplvm.left_out import initial_coordinates
 from bsdr_models.dgplvm.objective import choose_criterion
-from bsdr_models.dgplvm.priors import KERNEL, MAP_DOF, Priors
+from bsdr_models.dgplvm.priors import KERNEL, MAP_DOF, DGPLVMPriors
 from bsdr_models.dgplvm.problem import FeatureGram
 from bsdr_models.inference import dims
 from bsdr_models.inference.declaring import (
@@ -67,7 +67,7 @@ def build_model(
     *,
     n_components: int,
     target: DeclaredTarget = "multiclass",
-    priors: Priors | Mapping[str, object] | None = None,
+    priors: DGPLVMPriors | Mapping[str, object] | None = None,
     width: float = 2.0,
     map_noise: float = 0.02,
     unlabeled: object = None,
@@ -127,7 +127,7 @@ def build_model(
     >>> "latent" in model.named_vars
     True
     """
-    numbers, own = read_priors(priors, Priors())
+    numbers, own = read_priors(priors, DGPLVMPriors())
     check_number("weight", numbers.weight, TOLERANCE)
     check_number("width", width)
     check_number("map_noise", map_noise)

@@ -35,7 +35,7 @@ class Draw:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Posterior:
+class DGPLVMPosterior:
     """Average over posterior draws, whose components are aligned; a mode is one draw."""
 
     draws: tuple[Draw, ...]
@@ -76,7 +76,7 @@ class Posterior:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitResult(Result[Posterior]):
+class FitResult(Result[DGPLVMPosterior]):
     """Result of a fit by any engine, with latent coordinates (N, R) of the training samples.
 
     ``left_out`` are the leave-one-out latent coordinates, which plots show. ``variables`` are at

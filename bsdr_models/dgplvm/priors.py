@@ -40,12 +40,12 @@ class LogNormal(Options):
 
     See Also
     --------
-    Priors : the hyper-parameters that have such priors.
+    DGPLVMPriors : the hyper-parameters that have such priors.
 
     Examples
     --------
-    >>> from bsdr_models.dgplvm import LogNormal, Priors
-    >>> priors = Priors(noise_variance=LogNormal(0.5, 0.3))
+    >>> from bsdr_models.dgplvm import DGPLVMPriors, LogNormal
+    >>> priors = DGPLVMPriors(noise_variance=LogNormal(0.5, 0.3))
     """
 
     _others: ClassVar[list[Any]] = [POSITIVE]
@@ -87,7 +87,7 @@ type ParameterPrior = LogNormal | LogUniform
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Priors(Options):
+class DGPLVMPriors(Options):
     """Hyper-parameters of D-GPLVM.
 
     Latent coordinates have unit variance, and features are in units of their mean variance.
@@ -157,7 +157,7 @@ NOISES = (0.003, 0.01, 0.03, 0.1, 0.3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mapping(Options):
+class DGPLVMMapping(Options):
     """Smooth mapping from features to latent coordinates, the back-constraint.
 
     Parameters
@@ -201,7 +201,7 @@ class Mapping(Options):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Optimization(Options):
+class DGPLVMOptimization(Options):
     """Settings of the search of the posterior mode.
 
     Parameters

@@ -19,7 +19,7 @@ import numpy as np
 from scipy.linalg import blas, lapack
 
 from bsdr_models.data.training import Training
-from bsdr_models.dgplvm.priors import Mapping, Optimization, Priors
+from bsdr_models.dgplvm.priors import DGPLVMMapping, DGPLVMOptimization, DGPLVMPriors
 from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.factors import LOG_2PI
 from bsdr_models.numerics.kernels import rbf, rbf_gradient
@@ -30,7 +30,7 @@ _RANK_TOL = 1e-15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class DGPLVMProblem:
     """Training samples (N, B), classes (N,), -1 without a label, and options.
 
     Samples are in the metric of the training samples, if these are given. ``criterion`` is that of
@@ -41,9 +41,9 @@ class Problem:
     y_index: IntArray
     n_components: int
     criterion: str = "trace_ratio"
-    priors: Priors = field(default_factory=Priors)
-    mapping: Mapping = field(default_factory=Mapping)
-    optimization: Optimization = field(default_factory=Optimization)
+    priors: DGPLVMPriors = field(default_factory=DGPLVMPriors)
+    mapping: DGPLVMMapping = field(default_factory=DGPLVMMapping)
+    optimization: DGPLVMOptimization = field(default_factory=DGPLVMOptimization)
     training: Training | None = None
 
     @property

@@ -18,7 +18,7 @@ from bsdr_models.alignment import rotations
 from bsdr_models.dgplvm.map_search import Mode, make_objective
 from bsdr_models.dgplvm.objective import WellPosedObjective
 from bsdr_models.dgplvm.priors import KERNEL
-from bsdr_models.dgplvm.problem import Problem
+from bsdr_models.dgplvm.problem import DGPLVMProblem
 from bsdr_models.dgplvm.trees import SPEC
 from bsdr_models.inference.sampling import Sampled, Schedule
 from bsdr_models.numerics.arrays import FloatArray, IntArray
@@ -39,7 +39,7 @@ STEP = 1e-5
 
 def sample(
     engine: str,
-    problem: Problem,
+    problem: DGPLVMProblem,
     mode: Mode[WellPosedObjective],
     schedule: Schedule,
     rng: np.random.Generator,
@@ -66,7 +66,7 @@ def sample(
     return replace(sampled, draws={"latent_raw": raw, "latent": latent, **draws})
 
 
-def declare_model(problem: Problem, settings: Mapping[str, float]) -> "pm.Model":
+def declare_model(problem: DGPLVMProblem, settings: Mapping[str, float]) -> "pm.Model":
     """The PyMC model on the training samples, with the settings of the mapping of a fit."""
     from bsdr_models.dgplvm.model import build_model
 

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from bsdr_models.bsdr.engines import N_INDEPENDENT, Fit, Options, assemble
+from bsdr_models.bsdr.engines import N_INDEPENDENT, EngineOptions, Fit, assemble
 from bsdr_models.bsdr.estimator import BSDRClassifier
 from bsdr_models.bsdr.feature_map import FeatureMap
-from bsdr_models.bsdr.problem import Problem, make_contrasts
-from bsdr_models.bsdr.trees import Context
+from bsdr_models.bsdr.problem import BSDRProblem, make_contrasts
+from bsdr_models.bsdr.trees import BSDRContext
 from bsdr_models.data.validation import check_variation, feature_names, sample_labels
 from bsdr_models.inference.callbacks import ProgressBar
 from bsdr_models.large.chunks import Chunks, InMemory, Samples
@@ -24,7 +24,11 @@ _N_STEPS = 12
 
 
 def fit_in_memory(
-    problem: Problem, feature_map: FeatureMap, options: Options, *, rng: np.random.Generator
+    problem: BSDRProblem,
+    feature_map: FeatureMap,
+    options: EngineOptions,
+    *,
+    rng: np.random.Generator,
 ) -> Fit:
     """Fit to the samples of a problem."""
     response = Response(target=problem.target, contrasts=problem.contrasts, priors=problem.priors)
@@ -57,7 +61,7 @@ def fit_chunks(
     some = targets.take(kept)
     rng, later = as_generator(model.random_state).spawn(2)
     model._seed = int(later.integers(2**63))
-    model._context = Context(
+    model._context = BSDRContext(
         X=model._scaler.transform(np.asarray(chunks[kept].compute(), dtype=np.float64)),
         targets=some.coded,
         y=some.y,
@@ -95,9 +99,9 @@ def fit_chunks(
 def fit_by_laplace(
     samples: Samples,
     response: Response,
-    problem: Problem,
+    problem: BSDRProblem,
     feature_map: FeatureMap,
-    options: Options,
+    options: EngineOptions,
     *,
     rng: np.random.Generator,
 ) -> Fit:

@@ -11,8 +11,8 @@ from sklearn.datasets import load_wine
 from bsdr_models.data.training import Training
 from bsdr_models.dgplvm import sampling
 from bsdr_models.dgplvm.map_search import fit_map, make_objective
-from bsdr_models.dgplvm.priors import Priors
-from bsdr_models.dgplvm.problem import Problem
+from bsdr_models.dgplvm.priors import DGPLVMPriors
+from bsdr_models.dgplvm.problem import DGPLVMProblem
 from bsdr_models.inference.sampling import Schedule
 
 pytestmark = pytest.mark.slow
@@ -24,11 +24,11 @@ def task(X, y, weight=10.0):
     X = X - X.mean(axis=0)
     units = np.ones(X.shape[1])
     rng = np.random.default_rng(0)
-    return Problem(
+    return DGPLVMProblem(
         X=X,
         y_index=y,
         n_components=y.max(),
-        priors=Priors(weight=weight),
+        priors=DGPLVMPriors(weight=weight),
         training=Training.of(X, y, y.max() + 1, units, metric="unit", rng=rng),
     )
 

@@ -14,7 +14,7 @@ from scipy import stats
 
 from bsdr_models import BM2PCAClassifier
 from bsdr_models.bm2pca import views
-from bsdr_models.bm2pca.priors import Priors
+from bsdr_models.bm2pca.priors import BM2PCAPriors
 from bsdr_models.bm2pca.views import Loadings, Offset, ViewState
 from bsdr_models.numerics.factors import Gamma
 from bsdr_models.papers import PaperBM2PCAClassifier
@@ -22,7 +22,7 @@ from bsdr_models.papers.bm2pca import mean_field as mf
 from bsdr_models.papers.bm2pca.loss_augmentation import Margins
 
 # No two hyper-parameters agree, and none is its own inverse.
-PRIORS = Priors(
+PRIORS = BM2PCAPriors(
     loading_shape=2.5,
     loading_rate=0.7,
     noise_shape=1.7,
@@ -63,7 +63,7 @@ class Problem:
     epsilon: float | None
     n_components: int
     data: mf.ViewData
-    priors: Priors
+    priors: BM2PCAPriors
 
     def bound(self, state):
         return sum(mf.bound_terms(state, self.data, self.priors).values())

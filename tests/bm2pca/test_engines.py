@@ -6,7 +6,7 @@ import pytest
 from bsdr_models.bm2pca.priors import PAPER
 from bsdr_models.bm2pca.views import split_views
 from bsdr_models.papers.bm2pca import conjugate, mean_field
-from bsdr_models.papers.bm2pca.conjugate import Problem, fit_mean_field, run_sweeps
+from bsdr_models.papers.bm2pca.conjugate import BM2PCAProblem, fit_mean_field, run_sweeps
 
 N, D, R = 24, 6, 3
 KINDS = ("signs", "real", "missing", "two views")
@@ -21,7 +21,7 @@ def make_task(kind):
     if kind == "missing":
         X[rng.random(X.shape) < 0.2] = np.nan
     views = (np.arange(2), np.arange(2, D)) if kind == "two views" else (None,)
-    return Problem(
+    return BM2PCAProblem(
         X=X,
         Y=0.7 * Y if kind == "real" else Y,
         epsilon=0.1 if kind == "real" else None,

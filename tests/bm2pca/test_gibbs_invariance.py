@@ -9,11 +9,11 @@ from functools import partial
 import numpy as np
 import pytest
 
-from bsdr_models.bm2pca.priors import Priors
+from bsdr_models.bm2pca.priors import BM2PCAPriors
 from bsdr_models.papers.bm2pca import gibbs
 from bsdr_models.papers.bm2pca.loss_augmentation import margins_of
 
-PRIORS = Priors(
+PRIORS = BM2PCAPriors(
     loading_shape=8.0,
     loading_rate=11.0,
     noise_shape=9.0,

@@ -9,7 +9,7 @@ from scipy.stats import ortho_group
 
 from bsdr_models import BM2PCAClassifier, HingeLoss
 from bsdr_models.bm2pca import engines, posterior, subspace
-from bsdr_models.bm2pca.engines import OF_FOLD, Settings, Task
+from bsdr_models.bm2pca.engines import OF_FOLD, FitSettings, Task
 from bsdr_models.bm2pca.posterior import SparseMetric, is_large
 from bsdr_models.data.training import Training
 from bsdr_models.learned_metric.weights import MetricWeights
@@ -35,7 +35,7 @@ def make_training(X, y):
 
 
 def make_settings(y):
-    return Settings(n_components=2, multiclass=y.ndim == 1, exclusive=y.ndim == 1)
+    return FitSettings(n_components=2, multiclass=y.ndim == 1, exclusive=y.ndim == 1)
 
 
 def proba(X, y, new=None, **arguments):
@@ -223,7 +223,7 @@ def test_a_million_sparse_features_are_never_made_dense():
         SparseMetric.learn(X).whiten(X),
         2.0 * np.eye(4)[y] - 1.0,
         n_components=1,
-        settings=subspace.Settings(),
+        settings=subspace.FitSettings(),
         max_iter=2,
     )
     assert fit.posterior.projection.shape == (1_000_000, 1)

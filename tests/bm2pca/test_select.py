@@ -11,7 +11,7 @@ from sklearn.metrics import log_loss
 
 from bsdr_models import BM2PCAClassifier, HingeLoss
 from bsdr_models.bm2pca import engines as default_engines
-from bsdr_models.bm2pca.engines import LOG_T, OF_FOLD, Settings, Task
+from bsdr_models.bm2pca.engines import LOG_T, OF_FOLD, FitSettings, Task
 from bsdr_models.bm2pca.posterior import LAPSE, link_of
 from bsdr_models.data.training import Training
 from bsdr_models.estimators.calibration import Calibration, judge
@@ -121,7 +121,7 @@ def overlapping():
     rng = np.random.default_rng(5)
     y = np.arange(60) % 3
     X = rng.standard_normal((60, 6)) + 1.5 * np.eye(3)[y] @ rng.standard_normal((3, 6))
-    settings = Settings(n_components=2, multiclass=True, exclusive=True)
+    settings = FitSettings(n_components=2, multiclass=True, exclusive=True)
     return make_training(X, y, 3, metric="auto"), settings
 
 
@@ -168,7 +168,7 @@ def third_fold():
     """Training samples, settings, and a fold."""
     X, y = wide_samples()
     training = make_training(X, y, 3, metric="auto")
-    settings = Settings(n_components=2, multiclass=False, exclusive=True)
+    settings = FitSettings(n_components=2, multiclass=False, exclusive=True)
     return training, settings, (0, 2)
 
 

@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 from bsdr_models.bsdr import conjugate
 from bsdr_models.bsdr.conjugate import Statistics, fit_conjugate, integrate
 from bsdr_models.bsdr.priors import HierarchicalPriors
-from bsdr_models.bsdr.problem import Problem
+from bsdr_models.bsdr.problem import BSDRProblem
 
 # All differ, and none is neutral.
 PRIORS = HierarchicalPriors(
@@ -25,7 +25,7 @@ def problem(n=9, b=3, k=2, *, seed=0, views=None):
     """Features that are neither centred nor orthogonal."""
     rng = np.random.default_rng(seed)
     X = 0.2 + rng.standard_normal((n, b))
-    return Problem(
+    return BSDRProblem(
         X=X,
         y=rng.standard_normal((n, k)),
         n_labels=k,
@@ -211,7 +211,7 @@ def test_views_are_scaled_by_what_they_explain():
     X = rng.standard_normal((60, 8))
     y = X[:, :4] @ rng.standard_normal((4, 2)) + 0.2 * rng.standard_normal((60, 2))
     views = np.repeat([0, 1], 4)
-    this = Problem(X=X, y=y, n_labels=2, target="regression", priors=PRIORS, views=views)
+    this = BSDRProblem(X=X, y=y, n_labels=2, target="regression", priors=PRIORS, views=views)
     result = fit(this)
 
     def log_posterior(scales):
@@ -288,7 +288,7 @@ def test_many_samples():
     X = rng.standard_normal((20_000, 4))
     p = rng.standard_normal((4, 2))
     y = X @ p + 1.0 + np.array([0.3, 0.01]) * rng.standard_normal((20_000, 2))
-    this = Problem(X=X, y=y, n_labels=2, target="regression", priors=PRIORS)
+    this = BSDRProblem(X=X, y=y, n_labels=2, target="regression", priors=PRIORS)
     result = fit(this)
     draws = result.draws
     assert_allclose(draws.noise_scale.mean(axis=0), [0.3, 0.01], rtol=0.01)
@@ -309,7 +309,7 @@ def test_left_out_outliers_are_ratios_of_evidences(n_sd, d):
     X = rng.standard_normal((30, d)) / np.sqrt(d)
     y = (X @ rng.standard_normal(d) + 0.1 * rng.standard_normal(30))[:, None]
     y[4] += n_sd * y.std()
-    this = Problem(X=X, y=y, n_labels=1, target="regression", priors=HierarchicalPriors())
+    this = BSDRProblem(X=X, y=y, n_labels=1, target="regression", priors=HierarchicalPriors())
     found = fit(this, 1)
     for sample in (0, 4):
         without = fit(this.select(np.arange(30) != sample), 1)

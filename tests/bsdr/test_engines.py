@@ -19,7 +19,7 @@ from bsdr_models.bsdr import engines as fits
 from bsdr_models.bsdr import posterior as draws_module
 from bsdr_models.bsdr.feature_map import make_learner
 from bsdr_models.bsdr.posterior import Coordinates, link_of, temper
-from bsdr_models.bsdr.problem import Problem
+from bsdr_models.bsdr.problem import BSDRProblem
 from bsdr_models.data import training as training_module
 from bsdr_models.data.training import Training
 from bsdr_models.data.validation import R_HAT_LIMIT
@@ -90,7 +90,7 @@ def flat(variable):
 
 
 def pose(X, y, target="multiclass", k=K):
-    return Problem(X=X, y=y, n_labels=k, target=target, priors=HierarchicalPriors())
+    return BSDRProblem(X=X, y=y, n_labels=k, target=target, priors=HierarchicalPriors())
 
 
 def training(model):

@@ -19,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 
 from bsdr_models import BSDRClassifier, BSDRRegressor, Sampling
 from bsdr_models.bsdr import hmc
-from bsdr_models.bsdr.problem import Problem
+from bsdr_models.bsdr.problem import BSDRProblem
 from bsdr_models.data.validation import R_HAT_LIMIT
 from bsdr_models.papers import PaperBSDRClassifier
 from bsdr_models.papers.bsdr import Optimization, Priors
@@ -65,13 +65,13 @@ def test_threads_change_no_bit(monkeypatch, wine, n_jobs):
     """With a block for each chain."""
     monkeypatch.setattr(hmc, "_BLOCK", 1.0)
     seen = set()
-    original = Problem.evaluate
+    original = BSDRProblem.evaluate
 
     def seeing(self, theta):
         seen.add(get_ident())
         return original(self, theta)
 
-    monkeypatch.setattr(Problem, "evaluate", seeing)
+    monkeypatch.setattr(BSDRProblem, "evaluate", seeing)
     options = {"sampling": Sampling(draws=16, chains=4), "random_state": 0}
     X, new, y, _ = wine
     alone = BSDRClassifier(**options).fit(X, y)

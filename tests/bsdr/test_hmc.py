@@ -11,7 +11,7 @@ from scipy.stats import ks_2samp
 from bsdr_models.bsdr import hmc, leapfrog
 from bsdr_models.bsdr.hmc import States, Whitening, move
 from bsdr_models.bsdr.priors import HierarchicalPriors
-from bsdr_models.bsdr.problem import Problem
+from bsdr_models.bsdr.problem import BSDRProblem
 
 PRIORS = HierarchicalPriors(scale=1.3, bias_scale=2.0, view_width=1.0, lapse=0.01)
 
@@ -21,7 +21,7 @@ def make_problem(target="multiclass", *, n=8, d=1, k=2, views=None, seed=0, sign
     X = rng.standard_normal((n, d))
     t = signal * X @ rng.standard_normal((d, k)) + rng.standard_normal((n, k))
     y = t.argmax(axis=1) if target == "multiclass" else t > 0.3
-    return Problem(X=X, y=y, n_labels=k, target=target, priors=PRIORS, views=views)
+    return BSDRProblem(X=X, y=y, n_labels=k, target=target, priors=PRIORS, views=views)
 
 
 def grid(problem, n=61):

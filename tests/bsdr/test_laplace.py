@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from bsdr_models import BSDRClassifier
 from bsdr_models.bsdr.feature_map import learn_map
 from bsdr_models.bsdr.priors import HierarchicalPriors
-from bsdr_models.bsdr.problem import Problem, make_contrasts
+from bsdr_models.bsdr.problem import BSDRProblem, make_contrasts
 from bsdr_models.large import laplace
 from bsdr_models.large.chunks import Chunks, InMemory
 from bsdr_models.large.laplace import Response, fit_laplace
@@ -38,7 +38,7 @@ def make_samples(target, n, d, k, *, seed=0, size=1.2):
 def make_problem(target, n, d, k, **options):
     X, y = make_samples(target, n, d, k, **options)
     X = Scaler.fit(X).transform(X)
-    return Problem(X=unit_metric(X).whiten(X), y=y, n_labels=k, target=target, priors=PRIORS)
+    return BSDRProblem(X=unit_metric(X).whiten(X), y=y, n_labels=k, target=target, priors=PRIORS)
 
 
 def unit_metric(X):
@@ -99,7 +99,7 @@ def test_derivatives_of_scaled_samples_in_chunks():
     response = Response(target="multiclass", contrasts=contrasts, priors=PRIORS, scaler=scaler)
     metric = unit_metric(scaler.transform(X))
     Z = metric.whiten(scaler.transform(X))
-    problem = Problem(X=Z, y=y, n_labels=3, target="multiclass", priors=PRIORS)
+    problem = BSDRProblem(X=Z, y=y, n_labels=3, target="multiclass", priors=PRIORS)
     at = np.random.default_rng(1).standard_normal((4, 2))
     found = laplace.derivatives(chunks, replace(response, metric=metric), at)
     for ours, theirs in zip(found, derivatives(problem, at), strict=True):
@@ -206,7 +206,7 @@ def test_pareto_k_is_large_for_few_samples():
     y = np.arange(20) % 3
     X = rng.standard_normal((20, 40)) + 3.0 * np.eye(40)[:3][y]
     X = Scaler.fit(X).transform(X)
-    problem = Problem(
+    problem = BSDRProblem(
         X=unit_metric(X).whiten(X), y=y, n_labels=3, target="multiclass", priors=PRIORS
     )
     assert fit(problem, n_draws=1000).pareto_k > 0.7
@@ -273,7 +273,7 @@ def fit_chunks(samples, metric, scaler, target, k, n_draws=60):
 def predictors(found, metric, scaler, X, y, target, k):
     """eta of the samples under each draw, (S, N K)."""
     whitened = metric.whiten(scaler.transform(X))
-    problem = Problem(X=whitened, y=y, n_labels=k, target=target, priors=PRIORS)
+    problem = BSDRProblem(X=whitened, y=y, n_labels=k, target=target, priors=PRIORS)
     return problem.linear_predictor(found.theta).reshape(len(found.theta), -1)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from bsdr_models.bsdr.posterior import Coordinates
 from bsdr_models.bsdr.priors import HierarchicalPriors
-from bsdr_models.bsdr.problem import Problem, make_contrasts
+from bsdr_models.bsdr.problem import BSDRProblem, make_contrasts
 from bsdr_models.large import laplace
 from bsdr_models.large.dask_arrays import fit_scaler_of_chunks
 from bsdr_models.large.laplace import Response
@@ -71,7 +71,7 @@ def test_memory_of_prediction_is_linear_in_the_number_of_samples():
 def test_memory_of_coordinates_does_not_grow_with_samples_times_draws():
     rng, n, d, k, s = np.random.default_rng(2), 50_000, 6, 4, 100
     X = rng.standard_normal((n, d))
-    problem = Problem(
+    problem = BSDRProblem(
         X=X / np.sqrt(d),
         y=rng.integers(k, size=n),
         n_labels=k,

@@ -11,7 +11,7 @@ from scipy.stats import chisquare
 from bsdr_models.bsdr import hmc
 from bsdr_models.bsdr.conjugate import fit_conjugate
 from bsdr_models.bsdr.priors import HierarchicalPriors
-from bsdr_models.bsdr.problem import Problem, label_log_likelihood
+from bsdr_models.bsdr.problem import BSDRProblem, label_log_likelihood
 from bsdr_models.learned_metric.metric import NAMES, ClassBasis, Metric
 
 PRIORS = HierarchicalPriors()
@@ -106,7 +106,7 @@ def run(n_sets, size, target="multiclass"):
         X, new = features(*SIZES[size], rng)
         *truth, y = draw_truth(X, target, rng)
         metric = learn_metric(X)
-        problem = Problem(X=metric.whiten(X), y=y, n_labels=K, target=target, priors=PRIORS)
+        problem = BSDRProblem(X=metric.whiten(X), y=y, n_labels=K, target=target, priors=PRIORS)
         if target == "regression":
             draws = fit_conjugate(problem, n_draws=60, rng=rng).draws
         else:

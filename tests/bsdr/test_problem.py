@@ -10,7 +10,7 @@ from bsdr_models.bsdr import leapfrog
 from bsdr_models.bsdr.feature_map import FeatureMap
 from bsdr_models.bsdr.model import declare_hierarchical
 from bsdr_models.bsdr.priors import HierarchicalPriors
-from bsdr_models.bsdr.problem import Problem, label_log_likelihood, regression_log_likelihood
+from bsdr_models.bsdr.problem import BSDRProblem, label_log_likelihood, regression_log_likelihood
 from bsdr_models.learned_metric.metric import NAMES, ClassBasis, Metric
 from bsdr_models.papers import orthant
 
@@ -34,7 +34,7 @@ def make_problem(target="multiclass", k=4, views=False, *, n=9, seed=0):
     rng = np.random.default_rng(seed)
     y = rng.integers(0, k, n) if target == "multiclass" else rng.random((n, k)) < 0.4
     X = rng.standard_normal((n, 5)) / np.sqrt(5)
-    return Problem(
+    return BSDRProblem(
         X=X, y=y, n_labels=k, target=target, priors=PRIORS, views=VIEWS if views else None
     )
 
@@ -198,7 +198,7 @@ def test_pymc_model_has_the_density_that_is_sampled(target, wide):
     feature_map = FeatureMap(maps=(metric,))
     model = declare_hierarchical(X, given, PRIORS, target, feature_map, range(d))
     logp = model.compile_logp(mode="FAST_COMPILE")
-    problem = Problem(X=metric.whiten(X), y=y, n_labels=k, target=target, priors=PRIORS)
+    problem = BSDRProblem(X=metric.whiten(X), y=y, n_labels=k, target=target, priors=PRIORS)
     theta = 0.5 * draw(problem, 5)
     loadings, bias, _, log_scale = problem.split(theta)
     outside = rng.standard_normal((5, d, loadings.shape[2]))

@@ -12,7 +12,7 @@ from sklearn.model_selection import LeaveOneOut, cross_val_predict
 from bsdr_models import BSDRClassifier, BSDRRegressor, Sampling, plots
 from bsdr_models.bsdr import HierarchicalPriors, Kernel, build_model, feature_map
 from bsdr_models.bsdr.posterior import Parameters
-from bsdr_models.bsdr.problem import Problem
+from bsdr_models.bsdr.problem import BSDRProblem
 from bsdr_models.data.validation import read_views
 
 QUICK = Sampling(draws=64, chains=1)
@@ -52,7 +52,7 @@ def test_log_density_equals_that_of_pymc(views):
     model = build_model(X, y, kernel="rbf", views=views)
     feature_map = learn_map(X, "rbf", read_views(views, range(4)))
     priors = HierarchicalPriors()
-    problem = Problem(
+    problem = BSDRProblem(
         X=feature_map.whiten(X),
         y=y,
         n_labels=3,

@@ -8,7 +8,7 @@ import pytest
 from bsdr_models.dgplvm import engines
 from bsdr_models.dgplvm.left_out import in_metric
 from bsdr_models.dgplvm.map_search import fit_map
-from bsdr_models.dgplvm.problem import Problem
+from bsdr_models.dgplvm.problem import DGPLVMProblem
 
 
 def noise():
@@ -37,7 +37,7 @@ def fitted(training_of):
         training = training_of(X, y, "auto", groups=groups)
         training = replace(training, divisions=training.divisions[:1])
         metric = training.metric()
-        task = Problem(X=in_metric(metric, X), y_index=y, n_components=2, training=training)
+        task = DGPLVMProblem(X=in_metric(metric, X), y_index=y, n_components=2, training=training)
         return task, fit_map(task, np.random.default_rng(0)), in_metric(metric, new)
 
     return found

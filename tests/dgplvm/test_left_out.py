@@ -22,7 +22,7 @@ from bsdr_models.dgplvm.left_out import (
     mean_settings,
     whitened_indicators,
 )
-from bsdr_models.dgplvm.priors import NOISES, WIDTHS, Mapping
+from bsdr_models.dgplvm.priors import NOISES, WIDTHS, DGPLVMMapping
 from bsdr_models.learned_metric.metric import ClassBasis, Metric
 
 OMEGA = 0.3
@@ -268,7 +268,7 @@ def test_groups_decide_what_is_judged_and_not_what_the_classifier_is_fitted_to()
     X, y = classes()
     X = np.concatenate([X, X + 0.01 * np.random.default_rng(2).standard_normal(X.shape)])
     y = np.tile(y, 2)
-    options = {"metric": "unit", "mapping": Mapping(width=2.0, noise=0.05)}
+    options = {"metric": "unit", "mapping": DGPLVMMapping(width=2.0, noise=0.05)}
     alone = fitted(X, y, **options)
     paired = fitted(X, y, groups=np.arange(len(X)) % 45, **options)
     one, two = (model._posterior.draws[0].functions[0] for model in (alone, paired))
@@ -345,7 +345,7 @@ def test_settings_without_left_out_samples_are_those_of_their_prior():
 def test_a_given_setting_is_kept(given):
     X, y = classes()
     search = DGPLVMOptimization(max_iter=200)
-    model = fitted(X, y, mapping=Mapping(**given), optimization=search)
+    model = fitted(X, y, mapping=DGPLVMMapping(**given), optimization=search)
     free = fitted(X, y, optimization=search)
     for name, value in {"width": None, "noise": None, **given}.items():
         found = getattr(model, f"map_{name}_")

@@ -14,8 +14,8 @@ from bsdr_models.dgplvm.back_constraint import make_mapping as mapping_of
 from bsdr_models.dgplvm.engines import disagreement, fit_mode
 from bsdr_models.dgplvm.left_out import initial_coordinates, whitened_indicators
 from bsdr_models.dgplvm.map_search import collapse, fit_map
-from bsdr_models.dgplvm.priors import LogNormal, Optimization
-from bsdr_models.dgplvm.problem import Problem
+from bsdr_models.dgplvm.priors import DGPLVMOptimization, LogNormal
+from bsdr_models.dgplvm.problem import DGPLVMProblem
 from bsdr_models.numerics.kernels import squared_distances
 
 OMEGA = 0.3
@@ -35,7 +35,7 @@ def make_data(n_samples=30, n_features=6, n_classes=3, *, distance=2.0, seed=0):
 @pytest.fixture
 def make_task(training_of):
     def task(X, y, *, priors=PRIORS, weight=10.0):
-        return Problem(
+        return DGPLVMProblem(
             X=X,
             y_index=y,
             n_components=min(2, int(y.max())),
@@ -47,7 +47,7 @@ def make_task(training_of):
 
 
 def search(task, **options):
-    task = replace(task, optimization=Optimization(**options))
+    task = replace(task, optimization=DGPLVMOptimization(**options))
     return fit_map(task, np.random.default_rng(0))
 
 

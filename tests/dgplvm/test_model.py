@@ -21,12 +21,12 @@ from bsdr_models.dgplvm.model import build_model, class_separation
 from bsdr_models.dgplvm.priors import (
     MAP_DOF,
     MAP_MEAN_VARIANCE,
+    DGPLVMMapping,
+    DGPLVMOptimization,
+    DGPLVMPriors,
     LogNormal,
-    Mapping,
-    Optimization,
-    Priors,
 )
-from bsdr_models.dgplvm.problem import Problem
+from bsdr_models.dgplvm.problem import DGPLVMProblem
 from bsdr_models.inference.sampling import Schedule
 from bsdr_models.papers import PaperDGPLVMClassifier
 from bsdr_models.papers.dgplvm.map import fit_paper, kernel_mapping
@@ -34,7 +34,7 @@ from bsdr_models.papers.dgplvm.model import RAW_SCALE
 from bsdr_models.papers.dgplvm.model import build_model as build_paper_model
 
 FAST = {"mode": "FAST_COMPILE"}
-PRIORS = Priors(
+PRIORS = DGPLVMPriors(
     signal_variance=LogNormal(0.4, 0.5),
     lengthscale=LogNormal(1.3, 0.2),
     noise_variance=LogNormal(0.6, 0.4),
@@ -246,9 +246,9 @@ def test_find_map_ends_at_the_mode_of_the_engine(training_of):
     X, y = (values[::5] for values in load_iris(return_X_y=True))
     X = (X - X.mean(axis=0)) / X.std(axis=0)
     model = build_model(X, y, n_components=2)
-    mapping = Mapping(width=2.0, noise=0.02)
-    search = Optimization(max_iter=5000, tol=1e-12)
-    task = Problem(
+    mapping = DGPLVMMapping(width=2.0, noise=0.02)
+    search = DGPLVMOptimization(max_iter=5000, tol=1e-12)
+    task = DGPLVMProblem(
         X=X,
         y_index=y,
         n_components=2,
@@ -340,13 +340,13 @@ def task_and_mode(training_of):
         known = y != options.get("unlabeled", None)
         index[known] = np.unique(y[known], return_inverse=True)[1]
         X = features() - features().mean(axis=0)
-        task = Problem(
+        task = DGPLVMProblem(
             X=X,
             y_index=index,
             n_components=options["n_components"],
             priors=replace(PRIORS, weight=options.get("weight", 10.0)),
             criterion=options.get("criterion", "trace_ratio"),
-            mapping=Mapping(width=2.0, noise=0.02),
+            mapping=DGPLVMMapping(width=2.0, noise=0.02),
             training=training_of(X, index),
         )
         return task, fit_map(task, np.random.default_rng(10))
@@ -403,7 +403,7 @@ def test_draws_are_aligned_to_the_mode():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"priors": Priors(weight=np.inf)}, "finite weight"),
+        ({"priors": DGPLVMPriors(weight=np.inf)}, "finite weight"),
     ],
 )
 def test_improper_densities_raise_before_the_mode_is_sought(
@@ -463,12 +463,12 @@ def test_declared_criteria_have_the_values_and_gradients_of_the_others(criterion
 def test_the_papers_density_is_its_objective_within_bounds(width):
     """Eq. (13) at interior parameters, and the priors of theta and the raw coordinates."""
     X, y = features(), np.array([0, 1, 2, 0, 1, 2, 0, 1, 2])
-    task = Problem(
+    task = DGPLVMProblem(
         X=X,
         y_index=y,
         n_components=2,
-        priors=Priors(weight=3.0),
-        optimization=Optimization(max_iter=1, n_restarts=1),
+        priors=DGPLVMPriors(weight=3.0),
+        optimization=DGPLVMOptimization(max_iter=1, n_restarts=1),
     )
     mapping = kernel_mapping(X, width)
     objective = fit_paper(task, mapping, np.random.default_rng(0)).objective
@@ -488,7 +488,7 @@ def test_the_papers_density_is_its_objective_within_bounds(width):
 
 def test_the_tree_of_the_papers_fit_holds_its_free_variables():
     X, y = load_iris(return_X_y=True)
-    fit = PaperDGPLVMClassifier(random_state=0, optimization=Optimization(max_iter=20))
+    fit = PaperDGPLVMClassifier(random_state=0, optimization=DGPLVMOptimization(max_iter=20))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         fit.fit(X[::5], y[::5])

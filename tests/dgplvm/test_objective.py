@@ -8,7 +8,7 @@ from scipy.stats import multivariate_normal, multivariate_t, norm
 
 from bsdr_models.dgplvm.back_constraint import centroid_weights, make_mapping
 from bsdr_models.dgplvm.objective import WellPosedObjective, make_criterion, whiten
-from bsdr_models.dgplvm.priors import MAP_DOF, Priors
+from bsdr_models.dgplvm.priors import MAP_DOF, DGPLVMPriors
 from bsdr_models.dgplvm.problem import FeatureGram
 
 LOG_KERNEL = np.array([-1.0, 0.02, -0.4])
@@ -24,7 +24,7 @@ def make_objective(X, y, *, criterion="trace_ratio", modelled=slice(None), r=2):
         criterion=make_criterion(criterion, y),
         weight=7.0,
         known=np.flatnonzero(y >= 0),
-        parameter_priors=Priors().kernel,
+        parameter_priors=DGPLVMPriors().kernel,
         n_components=r,
         temper=gram.temper,
         modelled=modelled,

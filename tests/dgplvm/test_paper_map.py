@@ -10,8 +10,8 @@ from scipy.spatial.distance import cdist, pdist
 from sklearn.datasets import load_wine
 
 from bsdr_models.dgplvm.objective import make_criterion
-from bsdr_models.dgplvm.priors import Optimization, Priors
-from bsdr_models.dgplvm.problem import FeatureGram, Problem
+from bsdr_models.dgplvm.priors import DGPLVMOptimization, DGPLVMPriors
+from bsdr_models.dgplvm.problem import DGPLVMProblem, FeatureGram
 from bsdr_models.papers.dgplvm.map import (
     PaperEmbedder,
     PaperObjective,
@@ -68,13 +68,13 @@ def wine(n, seed=3):
 
 def fit(X, y, *, n_components=2, starts=1, max_iter=500, weight=10.0, free=False, **options):
     """Task and mode of the paper's objective."""
-    task = Problem(
+    task = DGPLVMProblem(
         **options,
         X=X,
         y_index=y,
         n_components=n_components,
-        priors=Priors(weight=weight),
-        optimization=Optimization(n_restarts=starts, max_iter=max_iter),
+        priors=DGPLVMPriors(weight=weight),
+        optimization=DGPLVMOptimization(n_restarts=starts, max_iter=max_iter),
     )
     mapping = kernel_mapping(X, None if free else 2.0)
     return task, fit_paper(task, mapping, rng_of(7, 0))

@@ -6,7 +6,7 @@ import numpy as np
 
 from bsdr_models.bm2pca.factor_model import FactorModel
 from bsdr_models.bm2pca.posterior import PLAIN, Predictor, Probabilities
-from bsdr_models.bm2pca.priors import PAPER, Priors
+from bsdr_models.bm2pca.priors import PAPER, BM2PCAPriors
 from bsdr_models.bm2pca.views import ViewState, known_state, split_views
 from bsdr_models.inference.datatree import MAX_NUMBERS
 from bsdr_models.inference.result import Result
@@ -22,7 +22,7 @@ TOL = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class BM2PCAProblem:
     """Samples, targets and fixed settings of a fit."""
 
     X: FloatArray  # (N, P), scaled, NaN for a missing value
@@ -31,9 +31,9 @@ class Problem:
     # Features of each view; None for one view of all.
     columns: tuple[IntArray | None, ...] = (None,)
     n_components: int  # R
-    priors: Priors = PAPER
+    priors: BM2PCAPriors = PAPER
 
-    def subset(self, index: IntArray) -> "Problem":
+    def subset(self, index: IntArray) -> "BM2PCAProblem":
         """The same problem for some of the samples."""
         return replace(self, X=self.X[index], Y=self.Y[index])
 
@@ -136,20 +136,20 @@ def _draw_view(state: ViewState, half: FloatArray, rng: np.random.Generator) -> 
     return known_state(loadings, offset.mean + spread, tau)
 
 
-def _data_of(problem: Problem, cost: float) -> ViewData:
+def _data_of(problem: BM2PCAProblem, cost: float) -> ViewData:
     """Views and margins of a problem."""
     views = split_views(problem.X, problem.columns)
     return mean_field.make_data(views, problem.Y, cost, problem.epsilon)
 
 
-def _posterior_of(state: FactorState, data: ViewData, problem: Problem) -> MarginPosterior:
+def _posterior_of(state: FactorState, data: ViewData, problem: BM2PCAProblem) -> MarginPosterior:
     """Posterior for prediction."""
     model = FactorModel.of(state.views, data.views, problem.columns)
     return MarginPosterior(factor_model=model, state=state)
 
 
 def run_sweeps(
-    problem: Problem, cost: float, n_sweeps: int, rng: np.random.Generator
+    problem: BM2PCAProblem, cost: float, n_sweeps: int, rng: np.random.Generator
 ) -> MarginPosterior:
     """Posterior after plain sweeps."""
     data = _data_of(problem, cost)
@@ -160,7 +160,7 @@ def run_sweeps(
 
 
 def fit_mean_field(
-    problem: Problem,
+    problem: BM2PCAProblem,
     *,
     cost: float,
     rng: np.random.Generator,

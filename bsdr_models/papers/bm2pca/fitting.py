@@ -9,7 +9,7 @@ import xarray as xr
 from scipy.special import log_expit, log_softmax
 
 from bsdr_models.alignment import rotations
-from bsdr_models.bm2pca.priors import Priors
+from bsdr_models.bm2pca.priors import BM2PCAPriors
 from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.bm2pca.subspace import signs_of
 from bsdr_models.bm2pca.trees import count_draws, make_tree, per_class
@@ -24,7 +24,7 @@ from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.numerics.rng import RandomState, as_generator
 from bsdr_models.papers.bm2pca import gibbs
-from bsdr_models.papers.bm2pca.conjugate import MarginPosterior, Problem, fit_mean_field
+from bsdr_models.papers.bm2pca.conjugate import BM2PCAProblem, MarginPosterior, fit_mean_field
 from bsdr_models.papers.bm2pca.gibbs import SAMPLING
 from bsdr_models.papers.bm2pca.loss_augmentation import margins_of
 from bsdr_models.papers.bm2pca.mean_field import with_ones
@@ -47,7 +47,7 @@ def fit(
     inference: Inference = "mean_field",
     n_components: int = 10,
     C: float = 10.0,
-    priors: Priors | None = None,
+    priors: BM2PCAPriors | None = None,
     unlabeled: object = None,
     max_iter: int = 2000,
     draws: int = 1000,
@@ -189,9 +189,9 @@ def predict(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
     return np.exp(_link(scores, tree.attrs.get("target") != "multilabel"))
 
 
-def default_priors(inference: Inference) -> Priors:
+def default_priors(inference: Inference) -> BM2PCAPriors:
     """Hyper-parameters of the paper for mean field, proper ones for samplers."""
-    return Priors() if inference == "mean_field" else SAMPLING
+    return BM2PCAPriors() if inference == "mean_field" else SAMPLING
 
 
 def _link(scores: FloatArray, exclusive: bool) -> FloatArray:
@@ -282,7 +282,7 @@ class BM2PCAFit:
     inference: Inference
     n_components: int
     C: float
-    priors: Priors
+    priors: BM2PCAPriors
     unlabeled: object
     max_iter: int
     schedule: Schedule
@@ -308,7 +308,7 @@ class BM2PCAFit:
 
         There are at most as many components as these features.
         """
-        problem = Problem(
+        problem = BM2PCAProblem(
             X=context.X,
             Y=signs_of(targets, len(context.labels)),
             n_components=min(self.n_components, context.X.shape[1]),
@@ -343,7 +343,9 @@ class BM2PCAFit:
         predictor = BM2PCADraws.of(draws, exclusive=context.target == "multiclass")
         return replace(result, sampled=None).with_posterior(predictor), tree
 
-    def _maximise(self, problem: Problem, rng: np.random.Generator) -> Result[MarginPosterior]:
+    def _maximise(
+        self, problem: BM2PCAProblem, rng: np.random.Generator
+    ) -> Result[MarginPosterior]:
         """Mean field, with draws of q."""
         result = fit_mean_field(
             problem,
@@ -364,7 +366,7 @@ class BM2PCAFit:
         return replace(result, sampled=sampled)
 
     def _sample(
-        self, problem: Problem, context: Context, rng: np.random.Generator
+        self, problem: BM2PCAProblem, context: Context, rng: np.random.Generator
     ) -> Result[BM2PCADraws]:
         """Draws by Gibbs sampling, NUTS or ADVI, with components aligned."""
         data = gibbs.SignData(X=problem.X, margins=margins_of(problem.Y, self.C, None))
@@ -398,7 +400,7 @@ class BM2PCAFit:
 
 
 def align_components(
-    draws: dict[str, FloatArray], priors: Priors, rng: np.random.Generator
+    draws: dict[str, FloatArray], priors: BM2PCAPriors, rng: np.random.Generator
 ) -> dict[str, FloatArray]:
     """Rotate the components of every draw into alignment.
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from bsdr_models.bm2pca.priors import Priors
+from bsdr_models.bm2pca.priors import BM2PCAPriors
 from bsdr_models.numerics import linalg
 from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.linalg import inv_spd
@@ -30,7 +30,7 @@ from bsdr_models.papers.bm2pca import soft_margin_draws
 from bsdr_models.papers.bm2pca.loss_augmentation import Margins
 from bsdr_models.papers.factors import gamma_log_density, normal_log_density
 
-SAMPLING = Priors(
+SAMPLING = BM2PCAPriors(
     loading_shape=2.0,
     loading_rate=2.0,
     noise_shape=2.0,
@@ -66,7 +66,7 @@ class MarginGibbsState:
 
 def init(
     data: SignData,
-    priors: Priors,
+    priors: BM2PCAPriors,
     *,
     n_components: int,
     n_chains: int,
@@ -132,7 +132,7 @@ def sample_latent(
 
 
 def sample_weights_and_slack(
-    state: MarginGibbsState, data: SignData, priors: Priors, *, rng: np.random.Generator
+    state: MarginGibbsState, data: SignData, priors: BM2PCAPriors, *, rng: np.random.Generator
 ) -> MarginGibbsState:
     r"""Weights, their precision and the slack scales, label by label, with Z integrated out.
 
@@ -177,7 +177,7 @@ def sample_weights_and_slack(
 
 
 def sample_weight_precision(
-    state: MarginGibbsState, priors: Priors, *, rng: np.random.Generator
+    state: MarginGibbsState, priors: BM2PCAPriors, *, rng: np.random.Generator
 ) -> FloatArray:
     r"""Nu given eta: :math:`Ga(a + (k + 1) / 2, b + |\eta_c|^2 / 2)`."""
     shape = priors.weight_shape + 0.5 * state.weights.shape[1]
@@ -185,7 +185,7 @@ def sample_weight_precision(
 
 
 def sample_offset_and_loadings(
-    state: MarginGibbsState, data: SignData, priors: Priors, *, rng: np.random.Generator
+    state: MarginGibbsState, data: SignData, priors: BM2PCAPriors, *, rng: np.random.Generator
 ) -> MarginGibbsState:
     r"""T and W given Z: rows :math:`(t_j, W_j) \sim N(P^{-1} \tau \tilde Z^\top x_j, P^{-1})`.
 
@@ -202,7 +202,7 @@ def sample_offset_and_loadings(
 
 
 def sample_loading_precision(
-    state: MarginGibbsState, priors: Priors, *, rng: np.random.Generator
+    state: MarginGibbsState, priors: BM2PCAPriors, *, rng: np.random.Generator
 ) -> FloatArray:
     r"""R given W: :math:`Ga(a + d / 2, b + |W_i|^2 / 2)`."""
     shape = priors.loading_shape + 0.5 * state.loadings.shape[1]
@@ -210,7 +210,7 @@ def sample_loading_precision(
 
 
 def sample_noise_precision(
-    state: MarginGibbsState, data: SignData, priors: Priors, *, rng: np.random.Generator
+    state: MarginGibbsState, data: SignData, priors: BM2PCAPriors, *, rng: np.random.Generator
 ) -> FloatArray:
     r"""Tau given Z, W, t: :math:`Ga(a + N d / 2, b + |X - 1 t^\top - Z W^\top|^2 / 2)`."""
     residual = state.latent @ state.loadings.mT
@@ -222,7 +222,7 @@ def sample_noise_precision(
 
 
 def step(
-    state: MarginGibbsState, data: SignData, priors: Priors, *, rng: np.random.Generator
+    state: MarginGibbsState, data: SignData, priors: BM2PCAPriors, *, rng: np.random.Generator
 ) -> MarginGibbsState:
     """One sweep, weights and slack scales with Z integrated out; the input is not modified."""
     state = sample_weights_and_slack(state, data, priors, rng=rng)
@@ -233,7 +233,7 @@ def step(
     return replace(state, noise_precision=sample_noise_precision(state, data, priors, rng=rng))
 
 
-def log_density(state: MarginGibbsState, data: SignData, priors: Priors) -> FloatArray:
+def log_density(state: MarginGibbsState, data: SignData, priors: BM2PCAPriors) -> FloatArray:
     """Log joint density of each chain, slack scales integrated out, in nats, (C,)."""
     tau = state.noise_precision[:, None, None]
     residual = data.X - state.offset[:, None] - state.latent @ state.loadings.mT

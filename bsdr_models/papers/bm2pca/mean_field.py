@@ -24,7 +24,7 @@ import numpy as np
 
 from bsdr_models.bm2pca import views
 from bsdr_models.bm2pca.factor_model import principal_scores, side_by_side
-from bsdr_models.bm2pca.priors import Priors
+from bsdr_models.bm2pca.priors import BM2PCAPriors
 from bsdr_models.bm2pca.views import Moments, View, ViewState, make_view
 from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.factors import Gamma
@@ -85,7 +85,7 @@ class FactorState:
 
 
 def init(
-    data: ViewData, priors: Priors, *, n_components: int, rng: np.random.Generator
+    data: ViewData, priors: BM2PCAPriors, *, n_components: int, rng: np.random.Generator
 ) -> FactorState:
     """Initial state with R = ``n_components``.
 
@@ -160,7 +160,7 @@ def make_latent(mean: FloatArray, cov: FloatArray, log_det: FloatArray, data: Vi
     return Latent(mean=mean, cov=cov, log_det=log_det, moments=moments)
 
 
-def update_views(state: FactorState, data: ViewData, priors: Priors) -> tuple[ViewState, ...]:
+def update_views(state: FactorState, data: ViewData, priors: BM2PCAPriors) -> tuple[ViewState, ...]:
     """Optimal W, r, t and tau of every view, given the sufficient statistics of q(Z)."""
     return tuple(
         views.update(own, moments, view, priors) for own, moments, view in _by_view(state, data)
@@ -213,7 +213,7 @@ def update_weights(state: FactorState, data: ViewData) -> Weights:
     return Weights(mean=mean, cov=cov, log_det=log_det)
 
 
-def update_weight_precision(state: FactorState, priors: Priors) -> Gamma:
+def update_weight_precision(state: FactorState, priors: BM2PCAPriors) -> Gamma:
     """Optimal q(nu), V(nu) of [1]_: Ga(a_nu + (R + 1) / 2, b_nu + tr E[eta eta'] / 2)."""
     square = np.einsum("kqq->k", state.weights.second)
     q = len(state.weights.mean)
@@ -243,7 +243,7 @@ def score_moments(
     return full @ weights.mean, variance + np.column_stack(own)
 
 
-def sweep(state: FactorState, data: ViewData, priors: Priors) -> FactorState:
+def sweep(state: FactorState, data: ViewData, priors: BM2PCAPriors) -> FactorState:
     """All updates once; the input is unchanged."""
     state = replace(state, views=update_views(state, data, priors))
     state = replace(state, latent=update_latent(state, data))
@@ -252,13 +252,13 @@ def sweep(state: FactorState, data: ViewData, priors: Priors) -> FactorState:
     return replace(state, slack=update_slack(state, data))
 
 
-def step(state: FactorState, data: ViewData, priors: Priors) -> tuple[FactorState, Bound]:
+def step(state: FactorState, data: ViewData, priors: BM2PCAPriors) -> tuple[FactorState, Bound]:
     """One sweep of coordinate ascent, which never lowers the bound."""
     state = sweep(state, data, priors)
     return state, Bound(bound_terms(state, data, priors))
 
 
-def bound_terms(state: FactorState, data: ViewData, priors: Priors) -> dict[str, float]:
+def bound_terms(state: FactorState, data: ViewData, priors: BM2PCAPriors) -> dict[str, float]:
     """Terms of the bound by factor, expected log density plus entropy, in nats."""
     terms: dict[str, float] = {}
     for own, moments, view in _by_view(state, data):

@@ -49,7 +49,7 @@ import pytensor.tensor as pt
 from pymc.distributions.shape_utils import rv_size_is_none
 
 from bsdr_models.bm2pca.model import declared_targets
-from bsdr_models.bm2pca.priors import Priors
+from bsdr_models.bm2pca.priors import BM2PCAPriors
 from bsdr_models.data.validation import check_features
 from bsdr_models.inference import dims
 from bsdr_models.inference.declaring import NO_PRIORS, OwnPriors, Tensor, read_priors
@@ -70,7 +70,7 @@ def build_model(
     *,
     n_components: int,
     target: DeclaredTarget = "multiclass",
-    priors: Priors | Mapping[str, Any] | None = None,
+    priors: BM2PCAPriors | Mapping[str, Any] | None = None,
     augmented: bool = False,
     C: float = 10.0,
     epsilon: float = 0.1,
@@ -174,7 +174,7 @@ def declare(
     *,
     n_components: int,
     C: float,
-    priors: Priors,
+    priors: BM2PCAPriors,
     epsilon: float | None,
     own: OwnPriors = NO_PRIORS,
     augmented: bool = False,

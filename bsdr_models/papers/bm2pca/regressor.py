@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models.bm2pca.base import BaseBM2PCA
-from bsdr_models.bm2pca.priors import Priors
+from bsdr_models.bm2pca.priors import BM2PCAPriors
 from bsdr_models.data.targets import Targets
 from bsdr_models.data.training import Training
 from bsdr_models.data.validation import feature_names, read_views
@@ -24,7 +24,12 @@ from bsdr_models.numerics.process_state import warn
 from bsdr_models.numerics.rng import RandomState
 from bsdr_models.numerics.row_space import Rows
 from bsdr_models.options import COUNT, POSITIVE, TOLERANCE, Options
-from bsdr_models.papers.bm2pca.conjugate import MarginPosterior, Problem, fit_mean_field, run_sweeps
+from bsdr_models.papers.bm2pca.conjugate import (
+    BM2PCAProblem,
+    MarginPosterior,
+    fit_mean_field,
+    run_sweeps,
+)
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -177,7 +182,7 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
     _sparse = False
     _option_types: ClassVar[dict[str, type[Options]]] = {
         "loss": EpsilonInsensitiveLoss,
-        "priors": Priors,
+        "priors": BM2PCAPriors,
     }
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         **BaseBM2PCA._parameter_constraints,
@@ -191,7 +196,7 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
         *,
         loss: EpsilonInsensitiveLoss | None = None,
         views: Mapping[str, ArrayLike] | None = None,
-        priors: Priors | None = None,
+        priors: BM2PCAPriors | None = None,
         standardize: bool = True,
         max_iter: int = 2000,
         n_jobs: int | None = None,
@@ -217,7 +222,7 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
         _ = self._named_views  # refused before any work
         return super()._scale(X)
 
-    def _make_problem(self, Y: FloatArray) -> Problem:
+    def _make_problem(self, Y: FloatArray) -> BM2PCAProblem:
         """Scaled samples and targets, with the columns of the views."""
         X = self._context.X
         d = X.shape[1]
@@ -226,7 +231,7 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
         if views is not None and len(views) > 1:
             columns = tuple(own for _, own in self._scaler.positions(views))
         n_components = self.n_components or (d if d <= FEW_FEATURES else N_COMPONENTS)
-        return Problem(
+        return BM2PCAProblem(
             X=X,
             Y=Y,
             n_components=min(int(n_components), d),
@@ -359,7 +364,7 @@ def noise_variance(cost: float, epsilon: float) -> float:
 
 
 def held_out(
-    problem: Problem,
+    problem: BM2PCAProblem,
     cost: float,
     fold: IntArray,
     rng: np.random.Generator,

@@ -12,10 +12,10 @@ from bsdr_models.dgplvm.engines import calibrate, make_result
 from bsdr_models.dgplvm.gp_classifier import fit_gp_classifier
 from bsdr_models.dgplvm.map_search import Mode
 from bsdr_models.dgplvm.objective import choose_criterion
-from bsdr_models.dgplvm.posterior import Draw, FitResult, Posterior
-from bsdr_models.dgplvm.priors import CriterionName, Optimization, Priors
+from bsdr_models.dgplvm.posterior import DGPLVMPosterior, Draw, FitResult
+from bsdr_models.dgplvm.priors import CriterionName, DGPLVMOptimization, DGPLVMPriors
 from bsdr_models.dgplvm.probit import EP
-from bsdr_models.dgplvm.problem import Problem, class_centroids
+from bsdr_models.dgplvm.problem import DGPLVMProblem, class_centroids
 from bsdr_models.dgplvm.trees import make_tree, relevance
 from bsdr_models.estimators.calibration import Calibration
 from bsdr_models.inference import dims
@@ -55,7 +55,7 @@ def fit(
     width: float = 2.0,
     approximation: Approximation = "ep",
     unlabeled: object = None,
-    optimization: Optimization | None = None,
+    optimization: DGPLVMOptimization | None = None,
     progressbar: bool = False,
     random_state: RandomState = None,
 ) -> xr.DataTree:
@@ -72,7 +72,7 @@ def fit(
     weight : float, default=1e4
         1 / sigma_d**2, weight of the discriminative prior.
     criterion : str, default="auto"
-        Measure of class separation, see :class:`bsdr_models.dgplvm.Priors`.
+        Measure of class separation, see :class:`bsdr_models.DGPLVMPriors`.
     width : float, default=2
         Width gamma of the back-constraint, Eq. (18), in units of the inverse median squared
         distance of the samples.
@@ -81,7 +81,7 @@ def fit(
     unlabeled : scalar, optional
         Value of y that marks a missing label.
     optimization : Optimization, optional
-        Restarts, iterations and tolerance, see :class:`bsdr_models.dgplvm.Optimization`.
+        Restarts, iterations and tolerance, see :class:`bsdr_models.DGPLVMOptimization`.
     progressbar, random_state
         As for :class:`bsdr_models.DGPLVMClassifier`.
 
@@ -122,7 +122,7 @@ def fit(
         criterion=criterion,
         width=width,
         approximation=approximation,
-        optimization=optimization or Optimization(),
+        optimization=optimization or DGPLVMOptimization(),
         progressbar=progressbar,
     )
     result, tree = arguments.run(context, index, as_generator(random_state))
@@ -193,7 +193,7 @@ def predict(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
         log_frequency=np.log(tree["fit/class_frequency"].to_numpy()),
     )
     draw = Draw(embedder=embedder, functions=(functions,))
-    posterior = Posterior(draws=(draw,), calibration=calibration)
+    posterior = DGPLVMPosterior(draws=(draw,), calibration=calibration)
     return np.exp(posterior.log_probabilities(read_new(tree, X)))
 
 
@@ -206,7 +206,7 @@ class DGPLVMFit:
     criterion: CriterionName
     width: float
     approximation: Approximation
-    optimization: Optimization
+    optimization: DGPLVMOptimization
     progressbar: bool
 
     def declare(self, context: Context) -> "pm.Model":
@@ -256,7 +256,9 @@ class DGPLVMFit:
         )
         return replace(result, attrs=attrs), tree
 
-    def _make_problem(self, context: Context, index: IntArray, rng: np.random.Generator) -> Problem:
+    def _make_problem(
+        self, context: Context, index: IntArray, rng: np.random.Generator
+    ) -> DGPLVMProblem:
         """Training samples with the folds whose left-out predictions choose a temperature."""
         n_classes = len(context.labels)
         training = Training.of(
@@ -269,19 +271,19 @@ class DGPLVMFit:
             groups=context.groups,
         )
         n_labelled = int((index >= 0).sum())
-        return Problem(
+        return DGPLVMProblem(
             X=training.X,
             y_index=index,
             n_components=self.n_components,
             criterion=choose_criterion(self.criterion, self.n_components, n_classes, n_labelled),
             optimization=self.optimization,
-            priors=Priors(weight=self.weight, criterion=self.criterion),
+            priors=DGPLVMPriors(weight=self.weight, criterion=self.criterion),
             training=training,
         )
 
 
 def classify(
-    mode: Mode[PaperObjective], problem: Problem, approximation: Approximation
+    mode: Mode[PaperObjective], problem: DGPLVMProblem, approximation: Approximation
 ) -> FitResult:
     """Result of a mode with a classifier of its latent coordinates; Eq. (17) embeds new samples."""
     gram = mode.objective.gram

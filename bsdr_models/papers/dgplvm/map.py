@@ -34,9 +34,9 @@ from bsdr_models.dgplvm.map_search import Mode, collapsed_classes, find_mode
 from bsdr_models.dgplvm.objective import Gradient, Objective, make_criterion
 from bsdr_models.dgplvm.priors import LogUniform
 from bsdr_models.dgplvm.problem import (
+    DGPLVMProblem,
     Evaluation,
     FeatureGram,
-    Problem,
     class_centroids,
     factorise,
     normal_density,
@@ -132,7 +132,11 @@ class PaperObjective(Objective):
 
 
 def fit_paper(
-    problem: Problem, mapping: MappingPrior, rng: np.random.Generator, *, progressbar: bool = False
+    problem: DGPLVMProblem,
+    mapping: MappingPrior,
+    rng: np.random.Generator,
+    *,
+    progressbar: bool = False,
 ) -> Mode[PaperObjective]:
     """Minimise the paper's objective within bounds."""
     gram = FeatureGram.of(problem.X - problem.X.mean(axis=0))
@@ -148,7 +152,7 @@ def fit_paper(
     return find_mode(objective, initial, problem.optimization, progressbar=progressbar)
 
 
-def collapse(mode: Mode[PaperObjective], problem: Problem) -> str | None:
+def collapse(mode: Mode[PaperObjective], problem: DGPLVMProblem) -> str | None:
     r"""A warning if the mode is degenerate, or None.
 
     The share of the signal is the prior variance of a feature explained by the latent coordinates,

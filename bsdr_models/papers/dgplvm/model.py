@@ -28,7 +28,7 @@ from bsdr_models.data.validation import check_features
 from bsdr_models.dgplvm import model as shared
 from bsdr_models.dgplvm.objective import choose_criterion
 from bsdr_models.dgplvm.priors import CriterionName
-from bsdr_models.dgplvm.problem import FeatureGram, Problem
+from bsdr_models.dgplvm.problem import DGPLVMProblem, FeatureGram
 from bsdr_models.inference.declaring import (
     OwnPriors,
     Tensor,
@@ -149,7 +149,7 @@ def build_model(
     bounds = theta_priors(gram)
     low, high = np.array([prior.bounds for prior in bounds]).T + MARGIN
     medians = [prior.log_median for prior in bounds]
-    problem = Problem(X=X_array, y_index=y_index, n_components=n_components)
+    problem = DGPLVMProblem(X=X_array, y_index=y_index, n_components=n_components)
     start = problem.starts(1, np.random.default_rng(0))[0]
     coords = {
         OBS: range(len(X_array)),
