@@ -153,3 +153,13 @@ def test_no_circle_of_more_than_two_files_by_imports_inside_functions():
         for other in others:
             graph[other] -= {name}  # two files may know each other
     TopologicalSorter(graph).prepare()
+
+
+def test_no_class_name_exists_twice():
+    classes = [
+        node.name
+        for path in MODULES.values()
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef)
+    ]
+    assert sorted(classes) == sorted(set(classes))
