@@ -171,17 +171,6 @@ def predict(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
     >>> tree = bm2pca.fit(scale(X), y, n_components=3, random_state=0)
     >>> bm2pca.predict(tree, scale(X)).shape
     (150, 3)
-    fit : the tree.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_wine
-    >>> from sklearn.preprocessing import scale
-    >>> from bsdr_models.papers import bm2pca
-    >>> X, y = load_wine(return_X_y=True)
-    >>> tree = bm2pca.fit(scale(X)[::2], y[::2], n_components=3, random_state=0)
-    >>> bm2pca.predict(tree, scale(X)[1::2]).argmax(axis=1)[:3]
-    array([0, 0, 0])
     """
     mean = read_draws(tree, "posterior", "coef", "intercept").mean(SAMPLE_DIMS)
     coef = mean["coef"].transpose(dims.FEATURE, ...).to_numpy()
