@@ -223,7 +223,7 @@ def test_a_million_sparse_features_are_never_made_dense():
         SparseMetric.learn(X).whiten(X),
         2.0 * np.eye(4)[y] - 1.0,
         n_components=1,
-        settings=subspace.FitSettings(),
+        settings=subspace.Settings(),
         max_iter=2,
     )
     assert fit.posterior.projection.shape == (1_000_000, 1)
