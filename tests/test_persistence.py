@@ -710,7 +710,7 @@ FORGED = {
         "Untrusted types .*_Ascent",
     ),
     "a class that the header does not name": (
-        node("bsdr_models.dgplvm.priors.Mapping"),
+        node("bsdr_models.dgplvm.priors.DGPLVMMapping"),
         "Untrusted types .*Mapping",
     ),
     "a partial function": (add(partial(np.exp, 1.0)), "Untrusted types .*partial"),

@@ -364,7 +364,7 @@ def test_columns_of_targets_are_matched_by_name(zoo, several, names):
     for function in says:
         expected = function(zoo.X, Y.to_numpy())
         for same in (Y, other, xr.DataArray(other, dims=("cell", "kind"))):
-            np.testing.assert_array_equal(function(zoo.X, same), expected)
+            np.testing.assert_allclose(function(zoo.X, same), expected, rtol=1e-12)
         for bad in (Y.rename(columns={names[0]: "new"}), Y[names[:2]]):
             with pytest.raises(ValueError, match=r"y has the columns .*, the fit had"):
                 function(zoo.X, bad)
