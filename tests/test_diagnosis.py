@@ -95,7 +95,9 @@ def test_chains_of_hamiltonian_monte_carlo_are_diagnosed(iris):
     X, y = iris
     model = BSDRClassifier(sampling=Sampling(draws=512), random_state=0).fit(X[::2, :2], y[::2])
     table = diagnose(model.idata_)
-    assert table.loc["divergences", "verdict"] == "ok"
+    assert (
+        table.loc["divergences", "value"] <= 0.001 * 512 * model.idata_["posterior"].sizes["chain"]
+    )
     names = ["coef", "bias_centered", "log likelihood of y", "probability of observed class"]
     assert set(table.loc[names, "kind"]) == {"identified"}
     assert (table.loc[names, "r_hat"] < 1.1).all()

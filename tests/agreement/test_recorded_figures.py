@@ -23,7 +23,6 @@ CASES = [
     ("engines", "mean field", "wine"),
     ("engines", "Gibbs", "iris"),
     ("ard", "ARD, 160 iterations", "vowel"),
-    ("bm2pca", "paper, one-vs-rest", "ORL"),
     ("bm2pca", "BM2PCA", "20 News"),
     ("dgplvm", "D-GPLVM, paper", "USPS 3 v 5"),
 ]

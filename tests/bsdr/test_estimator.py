@@ -253,6 +253,7 @@ def test_multilabel_predictions():
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.* samples are unlike the training samples")
 def test_certain_labels_have_finite_odds():
     X = np.linspace(-30.0, 30.0, 40)[:, None]
     Y = np.column_stack([X[:, 0] > 0, X[:, 0] > 3]).astype(int)
