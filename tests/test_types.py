@@ -1,6 +1,7 @@
 """Static types of the public names, as a user's type checker sees them."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -56,7 +57,6 @@ def test_errors_in_a_users_program_are_found_and_nothing_else(tmp_path):
     )
     lines = PROGRAM.splitlines()
     wrong = {number for number, line in enumerate(lines, 1) if line.endswith("# wrong")}
-    errors = [
-        line for line in run.stdout.splitlines() if line.startswith(str(path)) and "error:" in line
-    ]
-    assert {int(line.split(":")[1]) for line in errors} == wrong, run.stdout
+    # Whatever the folder: mypy repeats what it knows of the same program in another one.
+    errors = re.findall(r"program\.py:(\d+): error:", run.stdout)
+    assert set(map(int, errors)) == wrong, run.stdout
