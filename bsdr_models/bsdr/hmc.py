@@ -6,7 +6,7 @@ scale of tau. Tau is sampled with fixed standard normals, by trajectories, and w
 by Metropolis steps, which need no likelihood [1]_. Relative scales of views are those of the
 largest marginal posterior density (empirical Bayes), by expectation maximisation in the warm-up.
 
-Chains run side by side, as batches of parameter vectors :math:`\theta` (:class:`Problem`), in
+Chains run side by side, as batches of parameter vectors :math:`\theta` (:class:`BSDRProblem`), in
 coordinates z of a normal approximation, :math:`\theta = c + L z`. Its precision is that of the
 prior plus the curvatures of the samples at the states of the chains. If loadings are many, or more
 than samples, they have independent precisions, :math:`1 + \tau^2 \sum_n x_{nb}^2 \bar H_{jj}`, with

@@ -47,10 +47,10 @@ class DGPLVMClassifier(ProbabilisticClassifier):
         R, dimension of the latent space; by default one less than there are classes, at most 50.
     inference : {"map", "nuts", "advi"}, default="map"
         Maximum a posteriori, NUTS or ADVI. The last two compile the PyMC model.
-    priors : Priors, optional
+    priors : DGPLVMPriors, optional
         Hyper-parameters, such as weight and criterion of the discriminative prior, see
         :class:`bsdr_models.DGPLVMPriors`.
-    mapping : Mapping, optional
+    mapping : DGPLVMMapping, optional
         Back-constraint, which embeds new samples, see :class:`bsdr_models.DGPLVMMapping`.
     unlabeled : scalar, optional
         Value of y that marks a missing label. NaN stands for all kinds of missing values.
@@ -61,7 +61,7 @@ class DGPLVMClassifier(ProbabilisticClassifier):
     sampling : Sampling, optional
         Draws of each chain, by default 1000, warm-up and chains of the samplers. Predictions
         average over 200 evenly spaced draws, each of which needs a classifier of its own.
-    optimization : Optimization, optional
+    optimization : DGPLVMOptimization, optional
         Restarts, iterations and tolerance of the search, see
         :class:`bsdr_models.DGPLVMOptimization`.
     progressbar : bool, default=False

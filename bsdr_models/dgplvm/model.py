@@ -86,7 +86,7 @@ def build_model(
         R, from 1 to D and below N; with ``trace_ratio`` at most one less than there are classes.
     target : {"multiclass", "binary"}, default="multiclass"
         What y holds; D-GPLVM has no other targets.
-    priors : Priors or dict, optional
+    priors : DGPLVMPriors or dict, optional
         Hyper-parameters, those of the estimator by default, or priors of variables as for
         :func:`bsdr_models.bsdr.build_model`. The weight of J of n labelled samples is
         :math:`w = \kappa n D_\mathrm{eff}`, kappa being ``weight``.

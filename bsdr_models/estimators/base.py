@@ -53,6 +53,14 @@ def last_step(model: BaseEstimator) -> BaseEstimator:
     return model[-1] if isinstance(model, Pipeline) else model
 
 
+def warn_of(result: Result[Any], *further: str) -> None:
+    """Issue the warnings of a fit, and further ones."""
+    for message in dict.fromkeys((*result.messages, *further)):
+        warn(message)
+    if result.advice:
+        warn(result.advice, ConvergenceWarning)
+
+
 class Estimator(Fitted):
     """The fit, the same for all models.
 
@@ -166,7 +174,7 @@ class Estimator(Fitted):
 
     def _set_result(self, result: Result[Any], context: Context) -> None:
         """Set what every fit has, with the score of held-out samples, and issue its warnings."""
-        messages = list(result.messages)
+        further: tuple[str, ...] = ()
         if result.held_out is not None:
             attrs = result.held_out.attrs()
             context = replace(context, attrs={**context.attrs, **attrs})
@@ -174,7 +182,7 @@ class Estimator(Fitted):
                 setattr(self, f"{name}_", value)
             of_target = {**attrs, "target": context.target}
             reason = None if result.interrupted else lack_of_signal(of_target)
-            messages += [] if reason is None else [no_signal(reason)]
+            further = () if reason is None else (no_signal(reason),)
         self._result = result
         self._context = context
         self._posterior = result.posterior
@@ -182,10 +190,7 @@ class Estimator(Fitted):
         self.n_iter_ = len(result.trace)
         self.converged_ = result.converged
         self.interrupted_ = result.interrupted
-        for message in dict.fromkeys(messages):
-            warn(message)
-        if result.advice:
-            warn(result.advice, ConvergenceWarning)
+        warn_of(result, *further)
 
     def _set_components(
         self, loadings: FloatArray, share: FloatArray, X: FloatArray | None = None

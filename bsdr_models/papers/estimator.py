@@ -7,14 +7,13 @@ import numpy as np
 import xarray as xr
 from sklearn.utils.validation import check_is_fitted
 
-from bsdr_models.bm2pca.priors import BM2PCAPriors as BM2PCAPriors
+from bsdr_models.bm2pca.priors import BM2PCAPriors
 from bsdr_models.bm2pca.spec import SPEC as BM2PCA
 from bsdr_models.bsdr.spec import SPEC as BSDR
 from bsdr_models.data.targets import Targets
 from bsdr_models.data.validation import fit_scaler, units_of_samples
 from bsdr_models.dgplvm.posterior import FitResult
-from bsdr_models.dgplvm.priors import CriterionName
-from bsdr_models.dgplvm.priors import DGPLVMOptimization as DGPLVMOptimization
+from bsdr_models.dgplvm.priors import CriterionName, DGPLVMOptimization
 from bsdr_models.dgplvm.trees import SPEC as DGPLVM
 from bsdr_models.estimators.classifier import ProbabilisticClassifier
 from bsdr_models.inference.dims import DRAW, FEATURE

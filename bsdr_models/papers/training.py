@@ -4,17 +4,14 @@ from typing import Any, Literal
 
 import numpy as np
 import xarray as xr
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_array, check_consistent_length
 
 from bsdr_models.data.targets import Targets, read_classes
 from bsdr_models.data.validation import check_features, column_names, read_numbers
 from bsdr_models.inference.datatree import Context
 from bsdr_models.inference.dims import FEATURE
-from bsdr_models.inference.result import Result
 from bsdr_models.numerics.arrays import FloatArray, SamplesLike, TargetLike
 from bsdr_models.numerics.outliers import Reference
-from bsdr_models.numerics.process_state import warn
 from bsdr_models.numerics.relevance import feature_relevance, relevance
 
 Inference = Literal["mean_field", "gibbs", "nuts", "advi"]
@@ -80,11 +77,3 @@ def describe(
     if reference is None:
         return group, {}
     return group | reference.compare_training(context.X), reference.attrs()
-
-
-def warn_of(result: Result[Any]) -> None:
-    """Issue the warnings of a fit."""
-    for message in result.messages:
-        warn(message)
-    if result.advice:
-        warn(result.advice, ConvergenceWarning)

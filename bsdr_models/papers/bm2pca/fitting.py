@@ -14,6 +14,7 @@ from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.bm2pca.subspace import signs_of
 from bsdr_models.bm2pca.trees import count_draws, make_tree, per_class
 from bsdr_models.data.validation import warn_unless_mixed
+from bsdr_models.estimators.base import warn_of
 from bsdr_models.inference import datatree, dims
 from bsdr_models.inference.datatree import SAMPLE_DIMS, Context
 from bsdr_models.inference.result import Result
@@ -29,7 +30,7 @@ from bsdr_models.papers.bm2pca.gibbs import SAMPLING
 from bsdr_models.papers.bm2pca.loss_augmentation import margins_of
 from bsdr_models.papers.bm2pca.mean_field import with_ones
 from bsdr_models.papers.sampler import run_sampler
-from bsdr_models.papers.training import Inference, describe, read_new, read_training, warn_of
+from bsdr_models.papers.training import Inference, describe, read_new, read_training
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -70,7 +71,7 @@ def fit(
         R, from 1 to D.
     C : float, default=10
         Cost of a violated margin.
-    priors : Priors, optional
+    priors : BM2PCAPriors, optional
         Hyper-parameters; the paper's for mean field, and proper ones, ``SAMPLING``, for samplers.
     unlabeled : scalar, optional
         Value of y that marks a missing label: such samples contribute their features.

@@ -95,7 +95,7 @@ def build_model(
         R, between 1 and D.
     target : {"multiclass", "binary", "multilabel", "regression"}, default="multiclass"
         What y holds: classes, two classes, several labels, or real outputs.
-    priors : Priors or dict, optional
+    priors : BM2PCAPriors or dict, optional
         Hyper-parameters, ``bsdr_models.papers.bm2pca.SAMPLING`` by default, or priors of variables
         as for :func:`bsdr_models.bsdr.build_model`. Under the nearly flat hyper-parameters of the
         paper, ``bsdr_models.BM2PCAPriors()``, every transition of NUTS diverges.

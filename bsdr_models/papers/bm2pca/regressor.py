@@ -113,7 +113,7 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
     loss : EpsilonInsensitiveLoss, optional
         Cost C, epsilon and calibration of predictions, see
         :class:`bsdr_models.EpsilonInsensitiveLoss`.
-    priors : Priors, optional
+    priors : BM2PCAPriors, optional
         Hyper-parameters. By default those of the paper. With as many components as features, a
         noise of a tenth of the features' variance is used if it predicts held-out samples better.
     max_iter : int, default=2000

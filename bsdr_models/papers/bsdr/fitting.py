@@ -9,6 +9,7 @@ import xarray as xr
 from bsdr_models.alignment import permute, signed_permutations
 from bsdr_models.bsdr.spec import PROJECTION_PRECISION_DIMS, SPEC
 from bsdr_models.data.validation import warn_unless_mixed
+from bsdr_models.estimators.base import warn_of
 from bsdr_models.inference import datatree, dims
 from bsdr_models.inference.datatree import Context
 from bsdr_models.inference.result import Result
@@ -24,7 +25,7 @@ from bsdr_models.papers.bsdr.mean_field import Data, State, make_data, without_s
 from bsdr_models.papers.bsdr.priors import Optimization, Priors
 from bsdr_models.papers.coordinate_ascent import Extrapolation, run_coordinate_ascent
 from bsdr_models.papers.sampler import run_sampler
-from bsdr_models.papers.training import Inference, describe, read_new, read_training, warn_of
+from bsdr_models.papers.training import Inference, describe, read_new, read_training
 
 if TYPE_CHECKING:
     import pymc as pm
