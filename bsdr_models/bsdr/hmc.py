@@ -40,7 +40,7 @@ from bsdr_models.numerics.arrays import FloatArray, IntArray, SingleArray
 from bsdr_models.numerics.folds import evenly_spaced
 
 # Target acceptance of the step size.
-_ACCEPTANCE = 0.75
+_ACCEPTANCE = 0.8
 # Range of the step size.
 _STEP_RANGE = (0.01, 1.2)
 # Standard deviation of the log step size between trajectories.
