@@ -75,7 +75,9 @@ def features_table(tree: xr.DataTree, *, stability: xr.Dataset | None = None) ->
         sign. An effect is on a class score, per unit of the feature that the model sees: a standard
         deviation, unless samples are sparse or ``metric="identity"``. Except for real outputs,
         draws are first scaled to their median root mean square, since the data hardly bound the
-        common size of all effects if classes separate. `importance` (feature,) is
+        common size of all effects if classes separate. Of a posterior mode, such as that of
+        BM2PCA, there is `mean` alone: its draws are of the classifiers in a subspace that is taken
+        as known, so they do not show how sure an effect is. `importance` (feature,) is
         ``feature_importances_``, the share in the squared effects; correlated features share it.
 
         With `stability` also `selected` (feature,), the share of halves of the samples that select
@@ -110,10 +112,7 @@ def features_table(tree: xr.DataTree, *, stability: xr.Dataset | None = None) ->
             draws = rescale_to_median_size(draws, centred=classes)
         mean = draws.mean(axis=0)
         importance = feature_relevance(mean, np.eye(mean.shape[1]) - classes / mean.shape[1])
-        tail = 0.5 - PROB / 2.0
-        ends = np.quantile(draws, [tail, 0.25, 0.5, 0.75, 1.0 - tail], axis=0)
-        columns = dict(zip(("low", "low_50", "median", "high_50", "high"), ends, strict=True))
-        columns["sign_probability"] = np.maximum((draws > 0).mean(axis=0), (draws < 0).mean(axis=0))
+        columns = {} if tree.attrs.get("inference_method") == "map" else _intervals(draws)
     elif missing := {"projection_mean", "feature_relevance"} - set(fit):
         raise ValueError(
             "the tree has neither coefficients nor mean slopes: no variable 'coef' in group "
@@ -162,9 +161,10 @@ def plot_features(
     four class scores whose classes go best with the features that are shown, and one for two
     classes, whose scores are opposite. A line is the central interval with probability .9,
     its thick part that with .5, the point the median; filled and coloured if the sign has
-    a probability of at least .95, which is written on the right; approximations, which overstate
-    it, fill all points. A diamond is the correlation with the class, on the upper scale. Nonlinear
-    models have a panel per latent coordinate, with mean slopes and no intervals.
+    a probability of at least .95, which is written on the right. Approximations overstate that
+    probability, so that their points are never filled, and a posterior mode has no intervals. A
+    diamond is the correlation with the class, on the upper scale. Nonlinear models have a panel per
+    latent coordinate, with mean slopes and no intervals.
 
     Parameters
     ----------
@@ -206,7 +206,7 @@ def plot_features(
     top = table.isel({FEATURE: slice(n_features)})
     n = top.sizes[FEATURE]
     axis = str(table["mean"].dims[1])
-    linear = "sign_probability" in table
+    linear = axis == LABEL
     classes = "y_index" in tree["fit"]
     opposite = classes and axis == LABEL and table.sizes[LABEL] == 2
     size = top["alone" if linear and "alone" in top else "mean"]
@@ -253,9 +253,20 @@ def plot_features(
         )
     if len(shown) < len(names) and not opposite:
         note += f" {len(shown)} of {len(names)} {score}s."
-    note += caveats(tree, "intervals are approximate, usually too narrow" if linear else None)
+    intervals = "intervals are approximate, usually too narrow"
+    note += caveats(tree, intervals if "low" in table else None)
     set_title(ax, f"{'Effects' if linear else 'Mean slopes'} of the features", note)
     return ax
+
+
+def _intervals(draws: FloatArray) -> dict[str, FloatArray]:
+    """Medians, ends of central intervals and probabilities of signs of draws (S, D, K)."""
+    tail = 0.5 - PROB / 2.0
+    ends = np.quantile(draws, [tail, 0.25, 0.5, 0.75, 1.0 - tail], axis=0)
+    positive = (draws > 0).mean(axis=0)
+    negative = (draws < 0).mean(axis=0)
+    columns = dict(zip(("low", "low_50", "median", "high_50", "high"), ends, strict=True))
+    return columns | {"sign_probability": np.maximum(positive, negative)}
 
 
 def _panels(values: xr.DataArray) -> list[int]:
@@ -299,7 +310,7 @@ def _draw_effects(
         probability = one["sign_probability"].values
         middle = one["median"].values
         known = np.abs(middle) > NEGLIGIBLE * reach
-        certain = ((probability >= CERTAIN) | (not signs)) & known
+        certain = (probability >= CERTAIN) & signs & known
         shade = np.where(certain, np.where(middle > 0.0, shades[1], shades[0]), UNCERTAIN).tolist()
         panel.hlines(place, one["low"], one["high"], colors=shade, linewidth=1.2, zorder=3)
         panel.hlines(place, one["low_50"], one["high_50"], colors=shade, linewidth=3.4, zorder=3)
@@ -349,7 +360,7 @@ def _unit(tree: xr.DataTree) -> str:
 def _caption(tree: xr.DataTree, table: xr.Dataset, n: int, score: str, signs: bool) -> str:
     """What the plot of the first n features shows of the scores."""
     d = table.sizes[FEATURE]
-    linear = "sign_probability" in table
+    linear = LABEL in table["mean"].dims
     kinds = {"regression": ("output", "outputs"), "multilabel": ("label", "labels")}
     target, targets = kinds.get(tree.attrs.get("target", ""), ("class", "classes"))
     note = f"{'All' if n == d else f'{n} of {d}'} features."
@@ -363,9 +374,12 @@ def _caption(tree: xr.DataTree, table: xr.Dataset, n: int, score: str, signs: bo
         note += " Those of the largest effects are first."
     if linear:
         mean = "mean effect over the training samples," if tree.attrs.get("nonlinear") else "effect"
-        note += f" Points and lines: {mean} given the other features, with intervals of 50% and"
-        filled = f", filled if P(sign) ≥ {CERTAIN:g}" if signs else ""
-        note += f" {PROB:.0%}{filled}."
+        note += f" Points: {mean} given the other features"
+        if "low" in table:
+            filled = f", filled if P(sign) ≥ {CERTAIN:g}" if signs else ""
+            note += f", with intervals of 50% and {PROB:.0%}{filled}."
+        else:
+            note += " at the posterior mode, which does not show how sure an effect is."
     else:
         note += " Circles: mean slope over the training samples of a nonlinear map; no intervals."
     if linear and "alone" in table:

@@ -173,6 +173,22 @@ def test_approximations_are_said_to_overstate(engine):
     assert "too narrow" in caption(ax)
     written = [text.get_text() for panel in ax.child_axes for text in panel.texts]
     assert not any("P(sign)" in text or text.startswith(">0") for text in written)
+    for panel in ax.child_axes:
+        points = next(each for each in panel.collections if isinstance(each, PathCollection))
+        assert (points.get_facecolors()[:, :3] == 1.0).all()
+
+
+def test_a_posterior_mode_has_effects_and_no_intervals():
+    rng = np.random.default_rng(0)
+    y = np.arange(40) % 2
+    X = rng.standard_normal((40, 5)) + 2.0 * y[:, None]
+    tree = BM2PCAClassifier(random_state=0).fit(X, y).idata_
+    table = features_table(tree)
+    assert not {"low", "high", "sign_probability"} & set(table)
+    ax = plot_features(tree)
+    assert "does not show how sure an effect is" in caption(ax)
+    (panel,) = ax.child_axes
+    assert not any("P(sign)" in text.get_text() for text in panel.texts)
 
 
 def test_a_nonlinear_map_has_slopes_and_no_intervals():
