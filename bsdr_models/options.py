@@ -15,7 +15,7 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """Interval of integers or real numbers, to which True, False and NaN do not belong."""
+    """Interval of integers or floats, to which True, False, NaN and fractions do not belong."""
 
     kind: type[Integral] | type[Real]
     low: float
@@ -23,7 +23,8 @@ class Number:
     closed: Literal["left", "right", "neither"]
 
     def __contains__(self, value: object) -> bool:
-        if not isinstance(value, self.kind) or isinstance(value, bool | np.bool_):
+        kinds = (Integral,) if self.kind is Integral else (Integral, float, np.floating)
+        if not isinstance(value, kinds) or isinstance(value, bool | np.bool_):
             return False
         at_end = value == {"left": self.low, "right": self.high}.get(self.closed)
         return at_end or bool(not value <= self.low and value < self.high)
@@ -32,7 +33,7 @@ class Number:
         left = "[" if self.closed == "left" else "("
         right = "]" if self.closed == "right" else ")"
         kind = "an int" if self.kind is Integral else "a float"
-        return f"{kind} in the range {left}{self.low}, {self.high}{right}"
+        return f"{kind} in the range {left}{self.low:g}, {self.high:g}{right}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +85,9 @@ def _describe(constraint: object) -> str:
 
 # Constraints for arguments of estimators and for options.
 COUNT = Number(Integral, 1, math.inf, closed="left")
-POSITIVE = Number(Real, 0.0, math.inf, closed="neither")
-TOLERANCE = Number(Real, 0.0, math.inf, closed="left")
+# Squares and sums over samples of numbers within these bounds are exact enough.
+POSITIVE = Number(Real, 1e-30, 1e12, closed="neither")
+TOLERANCE = Number(Real, 0.0, 1e12, closed="left")
 ITERATIONS: dict[str, list[object]] = {
     "n_restarts": [COUNT],
     "max_iter": [COUNT],

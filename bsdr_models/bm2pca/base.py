@@ -197,6 +197,7 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
     """Predictions of a max-margin classifier; subclasses have settings and an engine."""
 
     _several: ClassVar[bool] = True
+    _many_classes: ClassVar[bool] = True
 
     def _scale(self, X: Rows) -> Rows:
         X = super()._scale(X)

@@ -17,10 +17,14 @@ from bsdr_models.inference.dims import LABEL, OBS
 from bsdr_models.inference.latent_grid import VARIABLE, add_class_probability
 from bsdr_models.lazy import annex
 from bsdr_models.numerics.arrays import FloatArray, SamplesLike, TargetLike
+from bsdr_models.numerics.process_state import warn
 from bsdr_models.numerics.row_space import Rows
 
 if TYPE_CHECKING:
     from bsdr_models.compare.plane import PredictionPlane
+
+# Classes up to which every model is fitted in about a minute.
+MANY_CLASSES = 200
 
 
 class ProbabilisticClassifier(ScoreMixin, ClassifierMixin, Estimator):
@@ -29,6 +33,7 @@ class ProbabilisticClassifier(ScoreMixin, ClassifierMixin, Estimator):
     classes_: np.ndarray
     _exclusive = True
     _several: ClassVar[bool] = False  # whether a sample may have several labels
+    _many_classes: ClassVar[bool] = False  # whether hundreds of classes take seconds
 
     def fit(self, X: SamplesLike, y: TargetLike, *, groups: TargetLike | None = None) -> Self:
         """Fit the model.
@@ -64,6 +69,11 @@ class ProbabilisticClassifier(ScoreMixin, ClassifierMixin, Estimator):
         targets = read_classes(y, getattr(self, "unlabeled", None), several=self._several)
         self._exclusive = targets.kind == "multiclass"
         self.classes_ = targets.names if self._exclusive else np.arange(len(targets.names))
+        if self._exclusive and len(self.classes_) > MANY_CLASSES and not self._many_classes:
+            warn(
+                f"a fit of {type(self).__name__} to {len(self.classes_)} classes takes many "
+                "minutes: BM2PCAClassifier takes a tenth of that"
+            )
         return targets
 
     def _log_proba(self, X: Rows) -> FloatArray:

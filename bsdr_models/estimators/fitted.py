@@ -280,8 +280,8 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Arguments, ABC):
         score of ``classes_[1]`` less that of ``classes_[0]``. Of a regressor (n_outputs,
         n_features), or (n_features,) if y was a vector. Zero for constant features.
 
-        Class probabilities are averages over the posterior of the scores, and calibrated. Those of
-        the mean scores, ``X @ coef_.T + intercept_``, are near them but not the same.
+        Class probabilities of BM2PCA are a formula of ``X @ coef_.T + intercept_``; those of BSDR
+        are averages over the posterior of the scores (guide: predict in other programs).
 
         Raises
         ------

@@ -6,6 +6,7 @@ compute with or to refuse by itself to each. Warnings are errors, except those e
 
 from copy import deepcopy
 from dataclasses import fields
+from fractions import Fraction
 
 import numpy as np
 import pandas as pd
@@ -602,14 +603,16 @@ def test_more_components_than_features(zoo, name):
 
 
 # Hyper-parameters that may have some of the values below.
-MAY = {"weight": (np.inf,)}
+MAY = {"weight": (np.inf, 1e-300, 1e300), "lapse": (1e-300,)}
 
 
-@pytest.mark.parametrize("value", [0.0, -1.0, np.inf, np.nan, "1", True, None])
+@pytest.mark.parametrize(
+    "value", [0.0, -1.0, 1e-300, 1e300, np.inf, np.nan, "1", True, None, Fraction(1, 3)]
+)
 @pytest.mark.parametrize("priors", [HierarchicalPriors, Priors, BM2PCAPriors, DGPLVMPriors])
 def test_hyper_parameters_are_refused_by_name(priors, value):
     for field in fields(priors):
-        may = (0.0, -1.0) if field.name.endswith("location") else MAY.get(field.name, ())
+        may = (0.0, -1.0, 1e-300) if field.name.endswith("location") else MAY.get(field.name, ())
         if any(value is each or (value == each and value is not True) for each in may):
             continue
         with pytest.raises(ValueError, match=field.name):

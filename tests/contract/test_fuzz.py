@@ -26,6 +26,7 @@ pytestmark = [
     pytest.mark.usefixtures("short_runs", "explained"),
     pytest.mark.filterwarnings("ignore:.*samples that resemble each other"),
     pytest.mark.filterwarnings("ignore:.* samples are unlike the training samples"),
+    pytest.mark.filterwarnings("ignore:the .* columns of y are read as independent labels"),
 ]
 
 # How the errors begin that an example may end in.
@@ -93,7 +94,10 @@ ACCIDENTS = {
     "whole_numbers": lambda X, rng: np.round(X),
     "truth_values": lambda X, rng: (X > 0).astype(float),
     "outlier": lambda X, rng: _put(X, _entry(X, rng), 1e8),
+    "gross_reading": lambda X, rng: _put(X, at := _entry(X, rng), 1e3 * X[at]),
+    "code_of_missing": lambda X, rng: np.where(rng.random(X.shape) < 0.1, -999.0, X),
     "far_away": lambda X, rng: X + 1e7,
+    "large_mean": lambda X, rng: X + 1e9,
     "nearly_constant": lambda X, rng: 1.0 + 1e-9 * X,
     "gap": lambda X, rng: _put(X, _entry(X, rng), np.nan),
     "many_gaps": lambda X, rng: np.where(rng.random(X.shape) < 0.4, np.nan, X),
@@ -116,7 +120,11 @@ CONTAINERS = {
     "masked": np.ma.masked_invalid,
     "sparse": lambda X: csr_array(np.nan_to_num(X, posinf=1.0, neginf=1.0)),
 }
-LABELS = ("blocks", "random", "own", "text", "truth", "floats", "table")
+LABELS = (
+    "blocks", "random", "own", "text", "truth", "floats", "table", "whole", "dummies", "unsigned"
+)  # fmt: skip
+# Label sets, and classes that look like them.
+SETS = ("table", "dummies", "unsigned")
 # Those that most estimators refuse, and so for a smaller share of the examples.
 DOUBTFUL = ("one", "halves", "missing", "mixed")
 
@@ -190,6 +198,9 @@ class Example:
             "truth": index > 0,
             "floats": index * 1e10 - 3.0,
             "halves": index + 0.5,
+            "whole": 2**53 + index,
+            "dummies": np.eye(self.n_classes, dtype=int)[index],
+            "unsigned": (rng.random((self.n, 2)) < 0.5).astype(np.uint8),
             "missing": np.where(rng.random(self.n) < 0.3, np.nan, index),
             "mixed": [("x", 1, "y", 2, "z")[i] for i in index],
             "table": pd.DataFrame({"b": index > 0, "a": rng.random(self.n) < 0.5}).astype(int),
@@ -240,7 +251,7 @@ def check(zoo, kind, example):
     except (ValueError, TypeError) as error:
         assert_explained(error)
         return
-    if example.labels != "table" or kind.endswith("Regressor"):
+    if example.labels not in SETS or kind.endswith("Regressor"):
         zoo.assert_finite(model, wrap(X))
         zoo.assert_finite(model, wrap(new))
     if example.container in ("frame", "wavelengths") and X.shape[1] > 1:
