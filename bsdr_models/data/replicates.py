@@ -115,14 +115,19 @@ def rests_on_neighbours(
 
 
 def _compare(X: Rows) -> tuple[FloatArray, FloatArray]:
-    """Inner products and squared distances (N, N) of samples, over the values that both have."""
+    """Inner products and squared distances (N, N) of samples, over the values that both have.
+
+    The largest value counts as one, so that no square is zero or infinite.
+    """
     if issparse(X):
+        X = X / (np.abs(X.data).max(initial=0.0) or 1.0)
         gram = (X @ X.T).toarray()
         known = np.ones((len(gram), 1))
         squares = np.diagonal(gram)[:, None]
     else:
         missing = np.isnan(X)
         Z = np.where(missing, 0.0, X)
+        Z /= np.abs(Z).max() or 1.0
         gram = Z @ Z.T
         known = (~missing).astype(np.float64)
         squares = Z**2

@@ -295,6 +295,10 @@ FOUND = {
         "BSDRRegressor",
         Example(n=4, d=1, seed=33, labels="halves", n_classes=5, exponent=1, spread=200, choice=1),
     ),
+    "distances that underflow without scaling": (
+        "PaperBM2PCAClassifier",
+        Example(n=8, d=1, seed=0, labels="blocks", exponent=-154, choice=0),
+    ),
     "a common scale beside features that are nothing": (
         "BM2PCARegressor",
         Example(
