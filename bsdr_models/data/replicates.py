@@ -14,9 +14,7 @@ first would leak the targets of S.
 """
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 from scipy.sparse import issparse
-from scipy.special import log_softmax
 
 from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.folds import evenly_spaced, find_copies, find_strata
@@ -34,13 +32,13 @@ RIDGE = 0.3
 INTERCEPT = 30.0
 # Sets of random samples.
 N_RANDOM = 3
-# A gain rests on neighbours if without them predictions are worse by so many nats,
+# A gain rests on neighbours if without them predictions are worse by so many nats of a normal
+# density with the mean squared error,
 LEAST_LOSS = 0.1
 # so many standard errors,
 N_STANDARD_ERRORS = 4.0
-# and this share of the gain, which is itself at least so many nats.
+# and this share of the gain, if there is one.
 SHARE = 0.7
-LEAST_GAIN = 0.05
 # Most samples looked at, at cubic cost.
 MOST_SAMPLES = 600
 
@@ -59,7 +57,7 @@ def warn_of_replicates(X: Rows, classes: IntArray | None, outputs: FloatArray) -
     some = known[evenly_spaced(len(known), MOST_SAMPLES)] if len(known) else known
     if len(some) < 2 * OF_CLASS:
         return
-    y = strata = None
+    strata = None
     if classes is None:
         targets = outputs[some]
         targets = targets[:, ~np.isnan(targets).any(axis=0)]
@@ -67,10 +65,9 @@ def warn_of_replicates(X: Rows, classes: IntArray | None, outputs: FloatArray) -
         strata = find_strata(classes[some])
         targets = classes[some].astype(np.float64)
         if classes.ndim == 1:
-            y = strata
-            targets = np.eye(int(y.max()) + 1)[y]
+            targets = np.eye(int(strata.max()) + 1)[strata]
     with one_thread():
-        found = targets.shape[1] > 0 and rests_on_neighbours(X[some], targets, y, strata)
+        found = targets.shape[1] > 0 and rests_on_neighbours(X[some], targets, strata)
     if found:
         warn(
             "what the features tell of y rests on samples that resemble each other: without its "
@@ -80,13 +77,8 @@ def warn_of_replicates(X: Rows, classes: IntArray | None, outputs: FloatArray) -
         )
 
 
-def rests_on_neighbours(
-    X: Rows, targets: FloatArray, y: IntArray | None, strata: IntArray | None = None
-) -> bool:
-    """Whether predictions of targets (N, K), indicators of classes (N,) if given, do so.
-
-    Random samples are of the same strata, (N,), by default the classes.
-    """
+def rests_on_neighbours(X: Rows, targets: FloatArray, strata: IntArray | None = None) -> bool:
+    """Whether predictions of targets (N, K) do so; random samples are of the same strata, (N,)."""
     gram, distance = _compare(X)
     n = len(gram)
     size = float(np.trace(gram)) / n
@@ -96,7 +88,6 @@ def rests_on_neighbours(
     solved = A @ (targets - targets.mean(axis=0))
     order = np.argsort(distance, axis=1)
     most = n // OF_ALL
-    strata = y if strata is None else strata
     if strata is None:
         strata = np.zeros(n, dtype=np.int64)
     else:
@@ -109,7 +100,7 @@ def rests_on_neighbours(
         near = order[:, :k]
         others = [_random_sets(strata, near, rng) for _ in range(N_RANDOM)]
         left_out = [targets - _residuals(A, solved, own) for own in (near, *others)]
-        if _rests(left_out[0], left_out[1:], targets, y):
+        if _rests(left_out[0], left_out[1:], targets):
             return True
     return False
 
@@ -157,32 +148,14 @@ def _residuals(A: FloatArray, solved: FloatArray, sets: IntArray) -> FloatArray:
     return np.linalg.solve(blocks, solved[every])[:, 0]
 
 
-def _rests(
-    near: FloatArray, others: list[FloatArray], targets: FloatArray, y: IntArray | None
-) -> bool:
+def _rests(near: FloatArray, others: list[FloatArray], targets: FloatArray) -> bool:
     """Whether predictions without neighbours are so much worse than without random samples."""
-    n = len(targets)
-    if y is None:
-        error = np.mean((targets - near) ** 2, axis=1)
-        usual = np.mean([np.mean((targets - own) ** 2, axis=1) for own in others], axis=0)
-        mean = float(usual.mean())
-        worse = 0.5 * np.log(float(error.mean()) / mean)
-        z = float(np.mean(error - usual)) / (np.std(error - usual) / np.sqrt(n) + 1e-12)
-        gain = 0.5 * np.log(float(targets.var(axis=0).mean()) / mean)
-    else:
-
-        def losses(scores: FloatArray, log_scale: float) -> FloatArray:
-            return -log_softmax(np.exp(log_scale) * scores, axis=1)[np.arange(n), y]
-
-        best = minimize_scalar(
-            lambda t: np.mean([losses(own, t).mean() for own in others]),
-            bounds=(-4.0, 5.0),
-            method="bounded",
-            options={"xatol": 0.05},
-        ).x
-        usual = np.mean([losses(own, best) for own in others], axis=0)
-        difference = losses(near, best) - usual
-        worse = float(difference.mean())
-        z = worse / (difference.std() / np.sqrt(n) + 1e-12)
-        gain = float(np.mean(-np.log(targets.mean(axis=0))[y] - usual))
-    return worse > max(LEAST_LOSS, SHARE * gain) and z > N_STANDARD_ERRORS and gain > LEAST_GAIN
+    variance = float(targets.var(axis=0).mean())
+    rounding = 1e-9 * variance  # predictions may be exact
+    error = np.mean((targets - near) ** 2, axis=1) + rounding
+    usual = np.mean([np.mean((targets - own) ** 2, axis=1) for own in others], axis=0) + rounding
+    standard_error = np.std(error - usual) / np.sqrt(len(targets)) + rounding
+    worse = 0.5 * np.log(float(error.mean() / usual.mean()))
+    gain = 0.5 * np.log(variance / float(usual.mean()))
+    z = float(np.mean(error - usual)) / standard_error
+    return worse > max(LEAST_LOSS, SHARE * gain) and z > N_STANDARD_ERRORS and gain > 0.0
