@@ -11,7 +11,8 @@ import stat
 import subprocess
 import sys
 import warnings
-from copy import copy
+from contextlib import suppress
+from copy import copy, deepcopy
 from functools import partial
 from importlib import import_module
 from io import BytesIO, FileIO
@@ -745,6 +746,42 @@ def test_forged_files(kind, saved):
     change, words = FORGED[kind]
     rewrite(saved, change)
     assert_refused(saved, words)
+
+
+def places(node):
+    """Every container of a schema, with a key or position in it."""
+    for key in list(node) if isinstance(node, dict) else range(len(node)):
+        yield node, key
+        if isinstance(node[key], dict | list):
+            yield from places(node[key])
+
+
+@pytest.mark.parametrize("value", [None, -1, 10**30, "", "numpy", [], {}, 1.5, "another", "none"])
+def test_a_schema_changed_anywhere_is_refused_or_holds_no_code(value, saved, small):
+    """At sixty places: an error of one kind, or a model whose methods are its own."""
+    contents = saved.read_bytes()
+    rng = np.random.default_rng(len(str(value)))
+    for _ in range(6):
+        saved.write_bytes(contents)
+
+        def change(schema):
+            every = list(places(schema))
+            at, key = every[rng.integers(len(every))]
+            other, of_other = every[rng.integers(len(every))]
+            at[key] = deepcopy(other[of_other]) if value == "another" else value
+            if value == "none":
+                del at[key]
+
+        rewrite(saved, of_json("schema.json", change))
+        try:
+            model = bsdr_models.load(saved)
+        except ValueError as error:
+            assert str(error).startswith(f"{saved} cannot be loaded: ")
+            continue
+        assert type(model) is PaperBSDRClassifier
+        assert not [name for name in vars(model) if callable(getattr(type(model), name, None))]
+        with suppress(Exception):
+            model.predict(small[1])
 
 
 def test_arrays_that_unpack_to_more_than_a_model_holds(saved, monkeypatch):
