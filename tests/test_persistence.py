@@ -773,10 +773,13 @@ def test_a_schema_changed_anywhere_is_refused_or_holds_no_code(value, saved, sma
                 del at[key]
 
         rewrite(saved, of_json("schema.json", change))
+        refusal = None
         try:
             model = bsdr_models.load(saved)
         except ValueError as error:
-            assert str(error).startswith(f"{saved} cannot be loaded: ")
+            refusal = str(error)
+        if refusal is not None:
+            assert refusal.startswith(f"{saved} cannot be loaded: ")
             continue
         assert type(model) is PaperBSDRClassifier
         assert not [name for name in vars(model) if callable(getattr(type(model), name, None))]
