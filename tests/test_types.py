@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 # Lines that are right, and lines with one error each, marked by a comment.
 PROGRAM = """
 import numpy as np
-from bsdr_models import BM2PCAClassifier, BSDRClassifier, HingeLoss, Sampling
+from bsdr_models import BM2PCAClassifier, BSDRClassifier, BSDRRegressor, HingeLoss, Sampling
 from bsdr_models import compare_models, cross_validated_map, load, plots
 
 X = np.zeros((30, 4))
@@ -25,10 +25,13 @@ tree = cross_validated_map(model, X, y, cv=5)
 plots.plot_map(tree)
 table = compare_models(X, y, random_state=0).table
 again = load("model.skops")
+size = model.transform(X).shape[1] + model.intercept_.size
+mean = BSDRRegressor().fit(X, X[:, 0]).predict(X).mean()
 BSDRClassifier(n_components="two")  # wrong
 BM2PCAClassifier(loss=HingeLoss(cost=1.0))  # wrong
 compare_models(X, y, groups=5, progress=True)  # wrong
 compare_models(X, y).best  # wrong
+model.transform(X).rows  # wrong
 from bsdr_models import BSDRClasifier  # wrong
 """
 

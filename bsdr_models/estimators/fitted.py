@@ -299,7 +299,7 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Arguments, ABC):
         return self._linear_model("coef_")[0]
 
     @property
-    def intercept_(self) -> FloatArray | float:
+    def intercept_(self) -> FloatArray | Any:
         """Class scores or outputs where all features are zero; of shape (n_classes,), see `coef_`.
 
         One number of a regressor if y was a vector.
@@ -411,9 +411,7 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Arguments, ABC):
         )
 
     @by_chunks
-    def transform(
-        self, X: SamplesLike, *, return_cov: bool = False
-    ) -> FloatArray | tuple[FloatArray, FloatArray]:
+    def transform(self, X: SamplesLike, *, return_cov: bool = False) -> FloatArray | Any:
         """Latent coordinates of samples.
 
         Parameters

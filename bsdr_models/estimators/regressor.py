@@ -1,7 +1,7 @@
 """What all regressors have in common: outputs in their own units, means and standard deviations."""
 
 from abc import abstractmethod
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -71,9 +71,7 @@ class GaussianRegressor(ScoreMixin, RegressorMixin, Estimator):
         attrs = output_attrs(scaler)
         return Targets(kind="regression", y=Y, coded=scaler.transform(Y), names=names, attrs=attrs)
 
-    def predict(
-        self, X: SamplesLike, *, return_std: bool = False
-    ) -> FloatArray | tuple[FloatArray, FloatArray]:
+    def predict(self, X: SamplesLike, *, return_std: bool = False) -> FloatArray | Any:
         """Posterior predictive mean of the outputs, and their standard deviation.
 
         Parameters
