@@ -9,7 +9,7 @@ References
        the convergence of any EM algorithm. Scandinavian Journal of Statistics 35(2).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -127,34 +127,91 @@ class _Ascent[S]:
             self.accept(state, info)
 
 
-def run_coordinate_ascent[S](
-    init: Callable[[np.random.Generator, int], S],
+def maximise[S](
+    init: Callable[..., S] | Sequence[Callable[..., S]],
     step: Step[S],
     *,
     rng: np.random.Generator,
-    n_restarts: int = 1,
-    max_iter: int = 500,
-    tol: float = 1e-3,
     extrapolation: Extrapolation[S] | None = None,
+    max_iter: int = 2000,
+    tol: float = 1e-3,
     title: str = "",
     progressbar: bool = False,
 ) -> Result[S]:
-    """Maximise the bound from one or several initial states, and keep the best.
+    """Maximise the bound of mean field by coordinate ascent.
 
-    ``init(rng, restart)`` gives an initial state, with a random stream for each restart. A restart
-    has converged when a round, of one step or of three with an extrapolation, gains less than
-    ``tol`` nats. The ``posterior`` of the result is the last state of the best restart, also after
-    an interrupt. FallingBoundError if a step lowers the bound beyond rounding, FloatingPointError
-    if it is not finite.
+    Parameters
+    ----------
+    init : callable, or sequence of callables
+        ``init(rng=rng)`` returns an initial state. Of several, the best result is kept.
+    step : callable
+        ``step(state)`` returns the next state and its bound, with ``elbo`` in nats and ``terms`` by
+        name, such as a :class:`Bound`.
+    rng : numpy.random.Generator
+        Source of a random stream for each initial state.
+    extrapolation : Extrapolation, optional
+        State as a vector and back, for the acceleration of [1]_.
+    max_iter : int, default=2000
+        Most steps from an initial state.
+    tol : float, default=1e-3
+        A round is one step, or two or three with an extrapolation. It ends when the last %d rounds
+        gained less than this many nats.
+    title : str, optional
+        What to show in the bar.
+    progressbar : bool, default=False
+        Whether to show progress.
+
+    Returns
+    -------
+    Result
+        ``posterior`` is the last state of the best start, also after an interrupt, ``trace`` the
+        bound after each step, ``terms`` its terms, ``converged`` whether it ended by ``tol``, and
+        ``restarts`` the bound of each start.
+
+    Raises
+    ------
+    FallingBoundError
+        If a step lowers the bound by more than rounding.
+    FloatingPointError
+        If the bound is not finite.
+
+    See Also
+    --------
+    sample : the driver of Gibbs sampling.
+
+    References
+    ----------
+    .. [1] R. Varadhan, C. Roland (2008). Simple and globally convergent methods for accelerating
+           the convergence of any EM algorithm. Scandinavian Journal of Statistics 35(2).
+
+    Examples
+    --------
+    >>> from functools import partial
+    >>> import numpy as np
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.preprocessing import scale
+    >>> from bsdr_models import papers
+    >>> from bsdr_models.papers.bsdr import PAPER, mean_field
+    >>> X, y = load_iris(return_X_y=True)
+    >>> data = mean_field.make_data(scale(X), y)
+    >>> found = papers.maximise(
+    ...     partial(mean_field.init, data, PAPER, n_components=2),
+    ...     partial(mean_field.step, data=data, priors=PAPER),
+    ...     extrapolation=mean_field.extrapolation(data),
+    ...     rng=np.random.default_rng(0),
+    ... )
+    >>> bool(found.converged and found.trace[-1] > -86)
+    True
     """
+    starts = [init] if callable(init) else list(init)
     advice = (
         f"mean field stopped after max_iter={max_iter} iterations before the bound rose by less "
         f"than tol={tol:g} nats; the result is usable, a larger max_iter is more exact"
     )
 
-    def restart(bar: ProgressBar, numbered: tuple[int, np.random.Generator]) -> Result[S]:
-        index, stream = numbered
-        ascent = _Ascent(step=step, state=init(stream, index), max_iter=max_iter, bar=bar)
+    def restart(bar: ProgressBar, start: tuple[Callable[..., S], np.random.Generator]) -> Result[S]:
+        make, stream = start
+        ascent = _Ascent(step=step, state=make(rng=stream), max_iter=max_iter, bar=bar)
         converged = interrupted = False
         try:
             converged = ascent.run(tol, extrapolation)
@@ -175,7 +232,7 @@ def run_coordinate_ascent[S](
 
     best, results = run_restarts(
         restart,
-        list(enumerate(rng.spawn(n_restarts))),
+        list(zip(starts, rng.spawn(len(starts)), strict=True)),
         value=lambda result: result.restarts[0],
         title=title,
         max_iter=max_iter,

@@ -11,7 +11,7 @@ import pytest
 import xarray as xr
 from sklearn.exceptions import ConvergenceWarning
 
-from bsdr_models import BSDRClassifier, BSDRRegressor
+from bsdr_models import BSDRClassifier, BSDRRegressor, Sampling
 from bsdr_models.bsdr.problem import label_log_likelihood, regression_log_likelihood
 from bsdr_models.inference import datatree
 from bsdr_models.papers import PaperBSDRClassifier
@@ -394,9 +394,7 @@ def test_a_fit_of_real_outputs_predicts_them(inference):
             inference=inference,
             n_components=3,
             target="regression",
-            draws=60,
-            tune=60,
-            chains=2,
+            sampling=Sampling(draws=60, tune=60, chains=2),
             random_state=0,
         )
     assert tree.attrs["target"] == "regression"

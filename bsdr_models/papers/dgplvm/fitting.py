@@ -1,7 +1,8 @@
 """Fits of the paper's model as trees, and predictions from them."""
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import numpy as np
 import xarray as xr
@@ -16,14 +17,13 @@ from bsdr_models.dgplvm.posterior import DGPLVMPosterior, Draw, FitResult
 from bsdr_models.dgplvm.priors import CriterionName, DGPLVMOptimization, DGPLVMPriors
 from bsdr_models.dgplvm.probit import EP
 from bsdr_models.dgplvm.problem import DGPLVMProblem, class_centroids
-from bsdr_models.dgplvm.trees import make_tree, relevance
-from bsdr_models.estimators.base import warn_of
+from bsdr_models.dgplvm.trees import SPEC, make_tree, relevance
 from bsdr_models.estimators.calibration import Calibration
 from bsdr_models.inference import dims
 from bsdr_models.inference.datatree import Context
 from bsdr_models.inference.trees import read_draws
 from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, TargetLike
-from bsdr_models.numerics.rng import RandomState, as_generator
+from bsdr_models.options import COUNT, POSITIVE, StrOptions
 from bsdr_models.papers.dgplvm.laplace import LAPLACE
 from bsdr_models.papers.dgplvm.map import (
     PaperEmbedder,
@@ -32,7 +32,7 @@ from bsdr_models.papers.dgplvm.map import (
     fit_paper,
     kernel_mapping,
 )
-from bsdr_models.papers.training import read_new, read_training
+from bsdr_models.papers.fitting import PaperFit, fit_tree, read_new
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -46,21 +46,8 @@ SAME_CENTROIDS = 1e-10
 FREE_DIMS = {"latent_raw": (dims.BASIS, dims.COMPONENT), "theta": (dims.THETA,)}
 
 
-def fit(
-    X: SamplesLike,
-    y: TargetLike,
-    *,
-    n_components: int = 2,
-    weight: float = 1e4,
-    criterion: CriterionName = "auto",
-    width: float = 2.0,
-    approximation: Approximation = "ep",
-    unlabeled: object = None,
-    optimization: DGPLVMOptimization | None = None,
-    progressbar: bool = False,
-    random_state: RandomState = None,
-) -> xr.DataTree:
-    """Local minimum of the paper's objective, Eq. (13).
+def fit(X: SamplesLike, y: TargetLike, **arguments: Any) -> xr.DataTree:
+    """Local minimum of the paper's objective, Eq. (13), as a tree.
 
     Parameters
     ----------
@@ -68,23 +55,8 @@ def fit(
         Samples as the model sees them: scale features before.
     y : array-like of shape (N,)
         Classes.
-    n_components : int, default=2
-        R, from 1 to D.
-    weight : float, default=1e4
-        1 / sigma_d**2, weight of the discriminative prior.
-    criterion : str, default="auto"
-        Measure of class separation, see :class:`bsdr_models.DGPLVMPriors`.
-    width : float, default=2
-        Width gamma of the back-constraint, Eq. (18), in units of the inverse median squared
-        distance of the samples.
-    approximation : {"ep", "laplace"}, default="ep"
-        Posterior of the Gaussian process classifier by expectation propagation or Laplace's method.
-    unlabeled : scalar, optional
-        Value of y that marks a missing label.
-    optimization : DGPLVMOptimization, optional
-        Restarts, iterations and tolerance, see :class:`bsdr_models.DGPLVMOptimization`.
-    progressbar, random_state
-        As for :class:`bsdr_models.DGPLVMClassifier`.
+    **arguments
+        Those of :class:`bsdr_models.papers.PaperDGPLVMClassifier`, but for ``standardize``.
 
     Returns
     -------
@@ -92,14 +64,9 @@ def fit(
         With ``posterior``, the mode as a single draw, ``fit``, ``observed_data`` and
         ``constant_data``.
 
-    Raises
-    ------
-    ValueError
-        If shapes disagree, values are not finite, there are fewer than two classes, or their
-        centroids coincide.
-
     See Also
     --------
+    predict : predictions from the tree.
     bsdr_models.papers.PaperDGPLVMClassifier : the same fit as an estimator.
 
     Examples
@@ -114,21 +81,10 @@ def fit(
     ...     tree = dgplvm.fit(scale(X)[::3], y[::3], random_state=0)
     >>> tree["posterior/latent"].shape
     (1, 1, 50, 2)
+    >>> dgplvm.predict(tree, scale(X)[1::3]).shape
+    (50, 3)
     """
-    config = {"n_components": n_components, "weight": weight, "width": width}
-    context, index = read_training(X, y, n_components, unlabeled=unlabeled, config=config)
-    arguments = DGPLVMFit(
-        n_components=n_components,
-        weight=weight,
-        criterion=criterion,
-        width=width,
-        approximation=approximation,
-        optimization=optimization or DGPLVMOptimization(),
-        progressbar=progressbar,
-    )
-    result, tree = arguments.run(context, index, as_generator(random_state))
-    warn_of(result)
-    return tree
+    return fit_tree(DGPLVMFit(**arguments), X, y)
 
 
 def predict(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
@@ -147,29 +103,9 @@ def predict(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
     -------
     ndarray of shape (M, K)
 
-    Raises
-    ------
-    TypeError
-        If `tree` is not a DataTree.
-    ValueError
-        If variables are missing, or X has other features.
-
     See Also
     --------
-    fit : the fit.
-
-    Examples
-    --------
-    >>> import warnings
-    >>> from sklearn.datasets import load_iris
-    >>> from sklearn.preprocessing import scale
-    >>> from bsdr_models.papers import dgplvm
-    >>> X, y = load_iris(return_X_y=True)
-    >>> with warnings.catch_warnings():
-    ...     warnings.simplefilter("ignore")  # the objective has no minimum
-    ...     tree = dgplvm.fit(scale(X)[::3], y[::3], random_state=0)
-    >>> dgplvm.predict(tree, scale(X)[1::3]).shape
-    (50, 3)
+    fit : the fit; an example.
     """
     mode = read_draws(tree, "posterior", "latent", "latent_raw").isel(chain=0, draw=0)
     latent = mode["latent"].to_numpy()
@@ -189,39 +125,52 @@ def predict(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
     return np.exp(posterior.log_probabilities(read_new(tree, X)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DGPLVMFit:
-    """Arguments of a fit to validated samples and classes."""
+@dataclass(eq=False, repr=False)
+class DGPLVMFit(PaperFit):
+    """Arguments of a fit of D-GPLVM, and how it runs."""
 
-    n_components: int
-    weight: float
-    criterion: CriterionName
-    width: float
-    approximation: Approximation
-    optimization: DGPLVMOptimization
-    progressbar: bool
+    n_components: int | None = None
+    _: KW_ONLY
+    weight: float = 1e4
+    criterion: CriterionName = "auto"
+    width: float = 2.0
+    approximation: Approximation = "ep"
+    unlabeled: object = None
+    optimization: DGPLVMOptimization | None = None
 
-    def declare(self, context: Context) -> "pm.Model":
-        """The PyMC model of the training samples."""
+    _spec = SPEC
+    _option_types: ClassVar[dict[str, type[Any]]] = {"optimization": DGPLVMOptimization}
+    _parameter_constraints: ClassVar[Mapping[str, Sequence[object]]] = {
+        "n_components": [COUNT, None],
+        "weight": [POSITIVE],
+        "criterion": [StrOptions(set(get_args(CriterionName)))],
+        "width": [POSITIVE],
+        "approximation": [StrOptions(set(get_args(Approximation)))],
+    }
+
+    def _size(self, context: Context) -> int:
+        """Number of components."""
+        return self.n_components or min(2, len(context.labels) - 1)
+
+    def _declare(self, context: Context) -> "pm.Model":
         from bsdr_models.papers.dgplvm.model import build_model
 
         assert context.index is not None
         return build_model(
             context.X,
             context.index,
-            n_components=self.n_components,
+            n_components=self._size(context),
             weight=self.weight,
             criterion=self.criterion,
             width=self.width,
             unlabeled=-1,
         )
 
-    def run(
-        self, context: Context, index: IntArray, rng: np.random.Generator
+    def _run(
+        self, context: Context, targets: np.ndarray, rng: np.random.Generator
     ) -> tuple[FitResult, xr.DataTree]:
-        """Result and tree of classes (N,), -1 without a label."""
-        problem = self._make_problem(context, index, rng)
-        centroids = class_centroids(problem.X, index)
+        problem = self._make_problem(context, targets, rng)
+        centroids = class_centroids(problem.X, targets)
         largest = np.abs(problem.X[problem.known]).max()
         if np.ptp(centroids, axis=0).max() < SAME_CENTROIDS * largest:
             raise ValueError(
@@ -242,7 +191,7 @@ class DGPLVMFit:
         tree = make_tree(
             result,
             replace(context, attrs={**context.attrs, **attrs}),
-            fit={"relevance": relevance(result.left_out.mean, index)},
+            fit={"relevance": relevance(result.left_out.mean, targets)},
             method="map",
             dims=FREE_DIMS,
         )
@@ -252,6 +201,7 @@ class DGPLVMFit:
         self, context: Context, index: IntArray, rng: np.random.Generator
     ) -> DGPLVMProblem:
         """Training samples with the folds whose left-out predictions choose a temperature."""
+        n_components = self._size(context)
         n_classes = len(context.labels)
         training = Training.of(
             context.X,
@@ -266,9 +216,9 @@ class DGPLVMFit:
         return DGPLVMProblem(
             X=training.X,
             y_index=index,
-            n_components=self.n_components,
-            criterion=choose_criterion(self.criterion, self.n_components, n_classes, n_labelled),
-            optimization=self.optimization,
+            n_components=n_components,
+            criterion=choose_criterion(self.criterion, n_components, n_classes, n_labelled),
+            optimization=self._option("optimization"),
             priors=DGPLVMPriors(weight=self.weight, criterion=self.criterion),
             training=training,
         )
