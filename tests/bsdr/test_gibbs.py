@@ -200,7 +200,8 @@ def test_variables_are_those_of_the_augmented_pymc_model(lab, kind, target):
     """Differences of its log density are those of the joint."""
     problem = lab.make_problem(kind, target)
     state = some_state(problem, n_chains=3)
-    values = gibbs.to_variables(state, problem.priors)
+    priors = replace(problem.priors, projection_prior=kind)
+    values = gibbs.to_variables(state, priors)
     model = build_paper_model(
         problem.X,
         problem.data.y,

@@ -29,7 +29,7 @@ KINDS = (BSDRClassifier, BSDRRegressor)
 COLUMNWISE = {
     "priors__projection_prior": "columnwise",
     "priors__latent_scale": 0.1,
-    "optimization__max_iter": 100,
+    "optimization__max_iter": 400,
     "optimization__tol": 5e-3,
 }
 CASES = [*itertools.product(FAST, LABELS), ("exact", "regression")]
@@ -281,7 +281,7 @@ def test_large_variables_are_left_out(monkeypatch):
     model = PaperBSDRClassifier(
         R,
         priors=Priors(latent_scale=0.3),
-        optimization=Optimization(max_iter=30, tol=10.0),
+        optimization=Optimization(max_iter=300, tol=10.0),
     )
     model.fit(*toy("multiclass"))
     tree = model.idata_

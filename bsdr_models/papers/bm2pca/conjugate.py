@@ -16,9 +16,6 @@ from bsdr_models.papers.bm2pca import mean_field
 from bsdr_models.papers.bm2pca.mean_field import FactorState, ViewData, score_moments, with_ones
 from bsdr_models.papers.coordinate_ascent import maximise
 
-# Gain of a round, in nats, at which mean field has converged.
-TOL = 1e-3
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BM2PCAProblem:
@@ -120,6 +117,7 @@ def fit_mean_field(
     cost: float,
     rng: np.random.Generator,
     max_iter: int,
+    tol: float = 1e-3,
     progressbar: bool = False,
 ) -> Result[MarginPosterior]:
     """Maximise the bound.
@@ -134,7 +132,7 @@ def fit_mean_field(
         extrapolation=mean_field.extrapolation(data),
         rng=rng,
         max_iter=max_iter,
-        tol=TOL,
+        tol=tol,
         title="BM2PCA, mean field",
         progressbar=progressbar,
     )
