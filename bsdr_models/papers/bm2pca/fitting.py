@@ -71,8 +71,6 @@ def fit(X: SamplesLike, y: TargetLike, **arguments: Any) -> xr.DataTree:
     >>> tree = bm2pca.fit(scale(X), y, n_components=3, random_state=0)
     >>> tree["posterior/loadings"].dims
     ('chain', 'draw', 'feature', 'component')
-    >>> bm2pca.predict(tree, scale(X)).shape
-    (150, 3)
     """
     return fit_tree(BM2PCAFit(**arguments), X, y)
 
@@ -97,7 +95,17 @@ def predict(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
 
     See Also
     --------
-    fit : the fit; an example.
+    fit : the fit.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.preprocessing import scale
+    >>> from bsdr_models.papers import bm2pca
+    >>> X, y = load_iris(return_X_y=True)
+    >>> tree = bm2pca.fit(scale(X), y, n_components=3, random_state=0)
+    >>> bm2pca.predict(tree, scale(X)).shape
+    (150, 3)
     """
     mean = read_draws(tree, "posterior", "coef", "intercept").mean(SAMPLE_DIMS)
     coef = mean["coef"].transpose(dims.FEATURE, ...).to_numpy()

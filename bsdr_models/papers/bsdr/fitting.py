@@ -70,8 +70,6 @@ def fit(
     >>> tree = bsdr.fit(scale(X), y, random_state=0)
     >>> tree["posterior/projection"].dims
     ('chain', 'draw', 'feature', 'component')
-    >>> bsdr.predict(tree, scale(X)).shape
-    (178, 3)
     """
     return fit_tree(BSDRFit(**arguments), X, y, regression=target == "regression")
 
@@ -97,7 +95,17 @@ def predict(tree: xr.DataTree, X: SamplesLike, *, latent_scale: float | None = N
 
     See Also
     --------
-    fit : the fit; an example.
+    fit : the fit.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from sklearn.preprocessing import scale
+    >>> from bsdr_models.papers import bsdr
+    >>> X, y = load_wine(return_X_y=True)
+    >>> tree = bsdr.fit(scale(X), y, random_state=0)
+    >>> bsdr.predict(tree, scale(X)).shape
+    (178, 3)
     """
     draws = BSDRDraws.of(tree, latent_scale)
     array = read_new(tree, X)

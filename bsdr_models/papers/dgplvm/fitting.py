@@ -76,8 +76,6 @@ def fit(X: SamplesLike, y: TargetLike, **arguments: Any) -> xr.DataTree:
     ...     tree = dgplvm.fit(scale(X)[::3], y[::3], random_state=0)
     >>> tree["posterior/latent"].shape
     (1, 1, 50, 2)
-    >>> dgplvm.predict(tree, scale(X)[1::3]).shape
-    (50, 3)
     """
     return fit_tree(DGPLVMFit(**arguments), X, y)
 
@@ -100,7 +98,20 @@ def predict(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
 
     See Also
     --------
-    fit : the fit; an example.
+    fit : the fit.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.preprocessing import scale
+    >>> from bsdr_models.papers import dgplvm
+    >>> X, y = load_iris(return_X_y=True)
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore")  # the objective has no minimum
+    ...     tree = dgplvm.fit(scale(X)[::3], y[::3], random_state=0)
+    >>> dgplvm.predict(tree, scale(X)[1::3]).shape
+    (50, 3)
     """
     mode = read_draws(tree, "posterior", "latent", "latent_raw").isel(chain=0, draw=0)
     latent = mode["latent"].to_numpy()
