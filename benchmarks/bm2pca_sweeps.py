@@ -59,7 +59,7 @@ def problem(case: Case) -> ViewData:
     """Signs of random linear functions."""
     X, rng = rows(case), np.random.default_rng(1)
     scores = np.nan_to_num(X) @ rng.standard_normal((case.d, case.outcomes))
-    return mean_field.make_data([X], np.where(scores > 0.0, 1.0, -1.0), COST)
+    return mean_field.make_data(X, np.where(scores > 0.0, 1.0, -1.0), COST)
 
 
 def started(data: ViewData, n_components: int) -> FactorState:

@@ -61,13 +61,13 @@ import sys
 import numpy as np
 from bsdr_models.papers.bsdr import mean_field
 from bsdr_models.papers.bsdr.priors import Priors
-from bsdr_models.papers.coordinate_ascent import run_coordinate_ascent
+from bsdr_models.papers.coordinate_ascent import maximise
 
 rng = np.random.default_rng(0)
 y = np.arange(30) % 3
 data = mean_field.make_data(rng.standard_normal((30, 4)) + y[:, None], y, n_labels=3)
-result = run_coordinate_ascent(
-    lambda rng, restart: mean_field.init(data, Priors(), n_components=2, rng=rng),
+result = maximise(
+    lambda rng: mean_field.init(data, Priors(), n_components=2, rng=rng),
     lambda state: mean_field.step(state, data, Priors()),
     rng=rng,
 )

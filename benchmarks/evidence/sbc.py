@@ -11,6 +11,7 @@ References
 """
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -32,16 +33,14 @@ from bsdr_models.bsdr.feature_map import learn_map
 from bsdr_models.bsdr.posterior import Parameters
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import BSDRProblem, label_log_likelihood, regression_log_likelihood
-from bsdr_models.inference.sampling import Schedule
 from bsdr_models.learned_metric.metric import Metric
 from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray, Target
-from bsdr_models.papers.bsdr import gibbs
+from bsdr_models.papers import maximise, sample
+from bsdr_models.papers.bsdr import gibbs, mean_field
 from bsdr_models.papers.bsdr.design import DenseDesign
 from bsdr_models.papers.bsdr.draws import BSDRDraws
-from bsdr_models.papers.bsdr.fitting import draw_deviations, run_mean_field
 from bsdr_models.papers.bsdr.mean_field import Data
 from bsdr_models.papers.bsdr.priors import SAMPLING
-from bsdr_models.papers.sampler import run_gibbs
 
 PRIORS, K = HierarchicalPriors(), 3
 # With it the standard deviation of class scores is a fifth of that of their noise, on average.
@@ -210,13 +209,12 @@ def by_paper(plan: Plan) -> dict[str, Ranks]:
 def by_gibbs(truths: Truths, plan: Plan, rng: np.random.Generator) -> dict[str, FloatArray]:
     """Draws (C, S, ...) of `gibbs.step`: one randomly initialised chain per data set."""
     data = Data(design=DenseDesign(truths.X), y=truths.y, n_labels=K)
-    result = run_gibbs(
-        lambda stream: gibbs.init(
-            data, SAMPLING, n_components=R_PAPER, n_chains=len(truths.y), rng=stream
-        ),
-        lambda state, stream: gibbs.step(state, data, SAMPLING, rng=stream),
-        Schedule(draws=plan.n_draws * plan.thin, tune=plan.tune, chains=len(truths.y)),
+    result = sample(
+        partial(gibbs.init, data, SAMPLING, n_components=R_PAPER, n_chains=len(truths.y)),
+        partial(gibbs.step, data=data, priors=SAMPLING),
         record=lambda state: {name: getattr(state, name) for name in NAMES},
+        draws=plan.n_draws * plan.thin,
+        tune=plan.tune,
         rng=rng,
     )
     return {name: draws[:, plan.thin - 1 :: plan.thin] for name, draws in result.draws.items()}
@@ -227,17 +225,16 @@ def by_mean_field(truths: Truths, plan: Plan, rng: np.random.Generator) -> dict[
     sets = []
     for y in truths.y:
         data = Data(design=DenseDesign(truths.X), y=y, n_labels=K)
-        state = run_mean_field(
-            data, SAMPLING, n_components=R_PAPER, rng=rng, n_restarts=2
+        init = partial(mean_field.init, data, SAMPLING, n_components=R_PAPER)
+        state = maximise(
+            [init, partial(init, at_random=True)],
+            partial(mean_field.step, data=data, priors=SAMPLING),
+            extrapolation=mean_field.extrapolation(data),
+            rng=rng,
         ).posterior
-        precision, shape = state.projection_precision.mean, (plan.n_draws, R_PAPER)
-        inside = draw_deviations(data.design, precision, SAMPLING.latent_scale, shape, rng)
-        noise = rng.standard_normal((plan.n_draws, K, 1 + R_PAPER))
-        half = np.linalg.cholesky(state.weights.cov)
-        full = state.weights.mean + np.einsum("kpq,skq->spk", half, noise)  # (S, 1 + R, K)
-        sets.append((state.projection.mean + inside, full[:, 1:], full[:, 0]))
-    projection, weights, bias = (np.stack(each) for each in zip(*sets, strict=True))
-    return {"projection": projection, "weights": weights, "bias": bias}
+        options = {"n_draws": plan.n_draws, "latent": False, "rng": rng}
+        sets.append(mean_field.draw(state, data, SAMPLING, **options))
+    return {name: np.stack([drawn[name] for drawn in sets]) for name in NAMES}
 
 
 def quantities(

@@ -27,7 +27,7 @@ from bsdr_models.papers.bsdr.design import DenseDesign
 from bsdr_models.papers.bsdr.draws import N_DRAWS, standard_normals
 from bsdr_models.papers.bsdr.mean_field import Data, Utilities
 from bsdr_models.papers.bsdr.priors import PAPER
-from bsdr_models.papers.coordinate_ascent import Bound, run_coordinate_ascent
+from bsdr_models.papers.coordinate_ascent import Bound, maximise
 from bsdr_models.papers.factors import RidgeColumns
 
 
@@ -75,8 +75,8 @@ class MultinomialProbit:
         self.classes_, index = np.unique(y, return_inverse=True)
         self._scaler = StandardScaler().fit(X)
         data = Data(design=DenseDesign(self._with_ones(X)), y=index, n_labels=len(self.classes_))
-        result = run_coordinate_ascent(
-            lambda rng, restart: init(data),
+        result = maximise(
+            lambda rng: init(data),
             lambda state: step(state, data),
             rng=np.random.default_rng(0),  # nothing is random
             max_iter=2000,

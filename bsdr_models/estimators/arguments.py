@@ -7,7 +7,8 @@ from typing import Any, ClassVar, Self
 
 from sklearn.base import BaseEstimator
 
-from bsdr_models.options import N_JOBS, Options, StrOptions, check_parameters
+from bsdr_models.inference.sampling import Schedule
+from bsdr_models.options import N_DRAWS, N_JOBS, Options, StrOptions, check_parameters
 
 
 class Arguments(BaseEstimator):
@@ -29,6 +30,8 @@ class Arguments(BaseEstimator):
             method: object = getattr(cls, name, None)
             if name in vars(cls) or not isinstance(method, FunctionType):
                 continue
+            if name == "__init__" and is_dataclass(cls):  # which has its own
+                continue
             own = FunctionType(
                 method.__code__, method.__globals__, name, method.__defaults__, method.__closure__
             )
@@ -42,6 +45,16 @@ class Arguments(BaseEstimator):
         """Option object or hyper-parameters, with their defaults for None."""
         value = getattr(self, name)
         return self._option_types[name]() if value is None else value
+
+    def _schedule(self) -> Schedule:
+        """Length of a sampler's run."""
+        sampling = self._option("sampling")
+        return Schedule(
+            draws=N_DRAWS if sampling.draws is None else int(sampling.draws),
+            tune=int(sampling.tune),
+            chains=sampling.n_chains(),
+            progressbar=self.progressbar,
+        )
 
     def _check_params(self) -> None:
         """Raise a ValueError if an argument has the wrong type or value."""

@@ -32,7 +32,6 @@ from bsdr_models.data.validation import (
 from bsdr_models.estimators.fitted import Fitted
 from bsdr_models.inference.datatree import Context
 from bsdr_models.inference.result import Result
-from bsdr_models.inference.sampling import Schedule
 from bsdr_models.learned_metric.metric import MetricName
 from bsdr_models.metrics import lack_of_signal, no_signal
 from bsdr_models.numerics.arrays import FloatArray, SamplesLike, TargetLike
@@ -42,7 +41,6 @@ from bsdr_models.numerics.process_state import numpy_errors, one_thread, warn
 from bsdr_models.numerics.rng import as_generator
 from bsdr_models.numerics.row_space import Rows
 from bsdr_models.numerics.scaling import Scaler, pad
-from bsdr_models.options import N_DRAWS
 
 logger = logging.getLogger(__name__)
 
@@ -203,16 +201,6 @@ class Estimator(Fitted):
         self.relevance_ = share
         self._n_features_out = len(share)
         self._reference = None if X is None else Reference.learn(X, loadings)
-
-    def _schedule(self) -> Schedule:
-        """Length of a sampler's run."""
-        sampling = self._option("sampling")
-        return Schedule(
-            draws=N_DRAWS if sampling.draws is None else int(sampling.draws),
-            tune=int(sampling.tune),
-            chains=sampling.n_chains(),
-            progressbar=self.progressbar,
-        )
 
     @contextmanager
     def _fitting(self, shape: tuple[int, int]) -> Iterator[None]:

@@ -2,16 +2,20 @@
 
 Each folder has the model in PyMC, the steps of the paper's engines, and ``fit`` and ``predict``,
 which run them; it says which function is which equation. The classes are these fits as estimators
-of scikit-learn.
+of scikit-learn. ``maximise`` and ``sample`` run the steps of any model.
 """
 
 from bsdr_models.lazy import load_on_use
 from bsdr_models.papers import bm2pca, bsdr, dgplvm
 
 _PUBLIC = {
+    "Bound": "coordinate_ascent",
+    "Extrapolation": "coordinate_ascent",
     "PaperBM2PCAClassifier": "estimator",
     "PaperBSDRClassifier": "estimator",
     "PaperDGPLVMClassifier": "estimator",
+    "maximise": "coordinate_ascent",
+    "sample": "sampler",
 }
 
 __all__ = [*_PUBLIC, "bm2pca", "bsdr", "dgplvm"]

@@ -1,90 +1,102 @@
-"""Draws of a paper's model by Gibbs sampling, or by NUTS and ADVI through PyMC.
+"""The driver of Gibbs sampling: warm-up, what is kept, interrupts.
 
-The chains of a Gibbs sampler are the leading axis of every array of the state, so all are updated
-at once by NumPy.
+For any model with a ``step`` that draws the next state. The chains are the leading axis of every
+array of the state, so all are updated at once by NumPy.
 """
 
 import time
-from collections.abc import Callable, Mapping, Set
-from dataclasses import asdict, fields
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any
 
 import numpy as np
 
 from bsdr_models.inference.callbacks import ProgressBar
-from bsdr_models.inference.sampling import Sampled, Schedule
-from bsdr_models.inference.spec import ModelSpec
+from bsdr_models.inference.sampling import Sampled
 from bsdr_models.numerics.arrays import FloatArray
 
-if TYPE_CHECKING:
-    import pymc as pm
 
-type Init[S] = Callable[[np.random.Generator], S]
-type Step[S] = Callable[[S, np.random.Generator], S]
-type Record[S] = Callable[[S], Mapping[str, FloatArray]]
+def arrays_of(state: Any) -> dict[str, FloatArray]:
+    """Those fields of a dataclass that are arrays, by name."""
+    values = ((each.name, getattr(state, each.name)) for each in fields(state))
+    return {name: value for name, value in values if isinstance(value, np.ndarray)}
 
 
-def run_sampler[S](
-    engine: str,
-    schedule: Schedule,
+def sample[S](
+    init: Callable[..., S],
+    step: Callable[..., S],
     *,
-    init: Init[S],
-    step: Step[S],
-    record: Record[S],
-    stats: Record[S],
-    excluded: Set[str],
-    declare: Callable[[], "pm.Model"],
-    spec: ModelSpec,
     rng: np.random.Generator,
+    record: Callable[[S], Mapping[str, FloatArray]] = arrays_of,
+    stats: Callable[[S], Mapping[str, FloatArray]] = lambda state: {},
+    draws: int = 1000,
+    tune: int = 1000,
+    progressbar: bool = False,
 ) -> Sampled:
-    """Draws by "gibbs", as :func:`run_gibbs`, or by "nuts" or "advi" of the declared PyMC model.
+    """Draw by Gibbs sampling, or by any other step that leaves a posterior invariant.
 
-    Variables of the specification are kept, but for those ``excluded``.
-    """
-    if engine == "gibbs":
-        return run_gibbs(
-            init,
-            step,
-            schedule,
-            record=lambda state: {k: v for k, v in record(state).items() if k not in excluded},
-            stats=stats,
-            rng=rng,
-        )
-    # PyMC takes most of a second to load.
-    from bsdr_models.inference.engines import run_pymc
+    Parameters
+    ----------
+    init : callable
+        ``init(rng=rng)`` returns the initial state of all C chains, a dataclass of arrays (C, ...).
+    step : callable
+        ``step(state, rng=rng)`` returns the next state.
+    rng : numpy.random.Generator
+        Source of two separate streams, for the initial state and the steps.
+    record : callable, optional
+        ``record(state)`` returns what to keep of a state, arrays (C, ...) by name; by default all
+        arrays.
+    stats : callable, optional
+        ``stats(state)`` returns statistics of a sweep, (C,) each by name.
+    draws, tune : int, default=1000
+        States that are kept, after as many that are not.
+    progressbar : bool, default=False
+        Whether to show progress.
 
-    return run_pymc(engine, declare(), spec, rng=rng, excluded=excluded, **asdict(schedule))
+    Returns
+    -------
+    Sampled
+        ``draws`` and ``sample_stats`` hold arrays (C, draws, ...) by name. An interrupt after the
+        first draw keeps the draws until then, and is told by ``interrupted``.
 
+    Raises
+    ------
+    FloatingPointError
+        If a value of a state is not finite.
 
-def run_gibbs[S](
-    init: Init[S],
-    step: Step[S],
-    schedule: Schedule,
-    *,
-    record: Record[S],
-    stats: Record[S] = lambda state: {},
-    rng: np.random.Generator,
-) -> Sampled:
-    """Sweep ``tune + draws`` times, and keep the states after warm-up.
+    See Also
+    --------
+    maximise : the driver of mean field.
 
-    ``init`` and ``step`` return a state of all C chains, a dataclass of arrays (C, ...), and get
-    separate streams; ``record`` returns the values to keep, (C, ...) by name, and ``stats`` the
-    statistics of a sweep, (C,) each. An interrupt after the first draw keeps the draws until then.
-    FloatingPointError if a value is not finite.
+    Examples
+    --------
+    >>> from functools import partial
+    >>> import numpy as np
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.preprocessing import scale
+    >>> from bsdr_models import papers
+    >>> from bsdr_models.papers.bsdr import SAMPLING, gibbs, mean_field
+    >>> X, y = load_iris(return_X_y=True)
+    >>> data = mean_field.make_data(scale(X), y)
+    >>> init = partial(gibbs.init, data, SAMPLING, n_components=2, n_chains=4)
+    >>> step = partial(gibbs.step, data=data, priors=SAMPLING)
+    >>> rng = np.random.default_rng(0)
+    >>> sampled = papers.sample(init, step, draws=20, tune=10, rng=rng)
+    >>> sampled.draws["weights"].shape
+    (4, 20, 2, 3)
     """
     start_stream, sweep_stream = rng.spawn(2)
     begin = time.perf_counter()
     kept: list[dict[str, FloatArray]] = []
     kept_stats: list[Mapping[str, FloatArray]] = []
     interrupted = False
-    tune = schedule.tune
-    total = tune + schedule.draws
-    state = init(start_stream)
+    total = tune + draws
+    state = init(rng=start_stream)
     _check_finite(state, 0)
-    with ProgressBar(total, "Gibbs", enabled=schedule.progressbar) as bar:
+    with ProgressBar(total, "Gibbs", enabled=progressbar) as bar:
         try:
             for sweep in range(1, total + 1):
-                state = step(state, sweep_stream)
+                state = step(state, rng=sweep_stream)
                 _check_finite(state, sweep)
                 if sweep > tune:
                     kept_stats.append(stats(state))
@@ -107,7 +119,5 @@ def run_gibbs[S](
 
 
 def _check_finite(state: Any, sweep: int) -> None:
-    values = ((each.name, getattr(state, each.name)) for each in fields(state))
-    arrays = ((name, value) for name, value in values if isinstance(value, np.ndarray))
-    if bad := [name for name, value in arrays if not np.isfinite(value).all()]:
+    if bad := [name for name, each in arrays_of(state).items() if not np.isfinite(each).all()]:
         raise FloatingPointError(f"not finite after sweep {sweep}: {', '.join(bad)}")

@@ -5,15 +5,14 @@ the size of the scores.
 """
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
-from bsdr_models.inference.sampling import Schedule
-from bsdr_models.papers.bm2pca import SAMPLING, gibbs
-from bsdr_models.papers.bm2pca.loss_augmentation import margins_of
+from bsdr_models.papers.bm2pca import SAMPLING, gibbs, mean_field
 from bsdr_models.papers.bm2pca.model import declare
-from bsdr_models.papers.sampler import run_gibbs
+from bsdr_models.papers.sampler import sample
 
 N, D, R = 30, 4, 2
 C = 1.5
@@ -52,7 +51,7 @@ def identified(values, X):
 
 def by_gibbs(n_outcomes, *, seed):
     X, y = problem(n_outcomes)
-    data = gibbs.SignData(X=X, margins=margins_of(y, C, None))
+    data = mean_field.make_data(X, y, C)
     keep = ("coef", "intercept", *PARAMETERS)
     keep += ("latent", "scores") if y.shape[1] > 1 else ()
 
@@ -60,11 +59,12 @@ def by_gibbs(n_outcomes, *, seed):
         values = gibbs.to_variables(state)
         return {name: values[name] for name in keep}
 
-    result = run_gibbs(
-        lambda rng: gibbs.init(data, PRIORS, n_components=R, n_chains=8, rng=rng),
-        lambda state, rng: gibbs.step(state, data, PRIORS, rng=rng),
-        Schedule(draws=2000, tune=300, chains=8),
+    result = sample(
+        partial(gibbs.init, data, PRIORS, n_components=R, n_chains=8),
+        partial(gibbs.step, data=data, priors=PRIORS),
         record=record,
+        draws=2000,
+        tune=300,
         rng=np.random.default_rng(seed),
     )
     return identified(result.draws, X)

@@ -6,13 +6,12 @@ from functools import partial
 import numpy as np
 import pytest
 
-from bsdr_models.inference.sampling import Schedule
 from bsdr_models.papers.bsdr import gibbs
 from bsdr_models.papers.bsdr.design import DenseDesign
 from bsdr_models.papers.bsdr.mean_field import Data
 from bsdr_models.papers.bsdr.model import build_model as build_paper_model
 from bsdr_models.papers.bsdr.priors import SAMPLING
-from bsdr_models.papers.sampler import run_gibbs
+from bsdr_models.papers.sampler import sample
 
 N, D, R, K = 40, 3, 2, 3
 NAMES = ["coef", "bias_centered"]
@@ -41,11 +40,12 @@ def by_gibbs(*, seed):
             "bias_centered": b - b.mean(axis=-1, keepdims=True),
         }
 
-    result = run_gibbs(
-        lambda rng: gibbs.init(data, PRIORS, n_components=R, n_chains=8, rng=rng),
-        lambda state, rng: gibbs.step(state, data, PRIORS, rng=rng),
-        Schedule(draws=3000, tune=300, chains=8),
+    result = sample(
+        partial(gibbs.init, data, PRIORS, n_components=R, n_chains=8),
+        partial(gibbs.step, data=data, priors=PRIORS),
         record=record,
+        draws=3000,
+        tune=300,
         rng=np.random.default_rng(seed),
     )
     return {name: values[:, 1::2] for name, values in result.draws.items()}

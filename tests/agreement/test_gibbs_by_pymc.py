@@ -11,7 +11,6 @@ from sklearn.datasets import load_iris
 from sklearn.preprocessing import scale
 
 from bsdr_models import papers
-from bsdr_models.papers.bm2pca.loss_augmentation import margins_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "how_to" / "pymc.md"
 SIZE = {"n_components": 2, "n_chains": 1}
@@ -26,16 +25,14 @@ def of_bsdr(X, y):
     return papers.bsdr.build_model(X, y, n_components=2, augmented=True), {
         "start": lambda rng: papers.bsdr.gibbs.init(data, priors, **SIZE, rng=rng),
         "sweep": lambda state, rng: papers.bsdr.gibbs.step(state, data, priors, rng=rng),
-        "values": lambda state: papers.bsdr.gibbs.to_variables(state, "entrywise"),
+        "values": lambda state: papers.bsdr.gibbs.to_variables(state, priors),
     }
 
 
 def of_bm2pca(X, y):
     X, y = X[y > 0], y[y > 0] - 1
     priors = papers.bm2pca.SAMPLING
-    signs = 2.0 * y[:, None] - 1.0
-    margins = margins_of(signs, 1.0, None)
-    data = papers.bm2pca.gibbs.SignData(X=X, margins=margins)
+    data = papers.bm2pca.mean_field.make_data(X, 2.0 * y[:, None] - 1.0, 1.0)
     return papers.bm2pca.build_model(X, y, n_components=2, priors=priors, C=1.0), {
         "start": lambda rng: papers.bm2pca.gibbs.init(data, priors, **SIZE, rng=rng),
         "sweep": lambda state, rng: papers.bm2pca.gibbs.step(state, data, priors, rng=rng),

@@ -101,7 +101,7 @@ def make_problem(case="binary", *, priors=PRIORS, seed=0, n_components=N_COMPONE
         cost=cost,
         epsilon=epsilon,
         n_components=n_components,
-        data=mf.ViewData(views=held, margins=margins),
+        data=mf.ViewData(X=np.hstack(X), views=held, margins=margins),
         priors=priors,
     )
 

@@ -99,8 +99,10 @@ def test_precisions_give_the_exact_evidence(lab, case):
 def classifier(lab, *, Z, y, nu, cost):
     """A state with known Z and nu, its weights and slack scales at a fixed point; and the bound."""
     n, r = Z.shape
+    X = np.random.default_rng(0).standard_normal((n, r + 1))
     data = mf.ViewData(
-        views=(make_view(np.random.default_rng(0).standard_normal((n, r + 1))),),
+        X=X,
+        views=(make_view(X),),
         margins=margins_of(y[:, None], cost, None),
     )
     state = mf.init(data, lab.PRIORS, n_components=r, rng=np.random.default_rng(0))

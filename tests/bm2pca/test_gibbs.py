@@ -13,7 +13,7 @@ CASES = ("binary", "shared")
 
 
 def data_of(problem):
-    return gibbs.SignData(X=problem.X[0], margins=problem.data.margins)
+    return problem.data
 
 
 def some_state(problem, *, n_chains=1, seed=0, sweeps=3):

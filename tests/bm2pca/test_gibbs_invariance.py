@@ -12,6 +12,7 @@ import pytest
 from bsdr_models.bm2pca.priors import BM2PCAPriors
 from bsdr_models.papers.bm2pca import gibbs
 from bsdr_models.papers.bm2pca.loss_augmentation import margins_of
+from bsdr_models.papers.bm2pca.mean_field import ViewData
 
 PRIORS = BM2PCAPriors(
     loading_shape=8.0,
@@ -70,7 +71,7 @@ def draw_joint(n_labels, *, n_chains, rng):
     whole = {k: np.concatenate([part[k] for part in found])[:n_chains] for k in found[0]}
     X, f = whole.pop("X"), whole.pop("f")
     slack = 1.0 / rng.wald(1.0 / np.abs(COST * (1.0 - labels * f)), 1.0)
-    problem = gibbs.SignData(X=X, margins=margins_of(labels, COST, None))
+    problem = ViewData(views=(), X=X, margins=margins_of(labels, COST, None))
     return gibbs.MarginGibbsState(**whole, slack_scale=slack[:, None]), problem
 
 

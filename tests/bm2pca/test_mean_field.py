@@ -68,7 +68,7 @@ HARD_ROWS = {
 def test_bound_rises_for_extreme_data_and_costs(rows, cost, labelled):
     X = HARD_ROWS[rows]
     y = np.where(np.arange(X.shape[0]) % 2, 1.0, -1.0)[:, None]
-    data = mf.ViewData(views=(make_view(X),), margins=margins_of(y, cost, None))
+    data = mf.ViewData(X=X, views=(make_view(X),), margins=margins_of(y, cost, None))
     data = data if labelled else without_targets(data)
     state = mf.init(data, PAPER, n_components=4, rng=np.random.default_rng(3))
     bounds = []
@@ -115,8 +115,10 @@ def test_samples_without_a_label_begin_at_the_mean_of_the_others(n_labels):
     y = np.where(np.arange(30)[:, None] % 5 == np.arange(n_labels), 1.0, -1.0)
     known = np.arange(30) % 3 > 0
     y[~known] = 0.0
+    X = rng.standard_normal((30, 6))
     data = mf.ViewData(
-        views=(make_view(rng.standard_normal((30, 6))),),
+        X=X,
+        views=(make_view(X),),
         margins=margins_of(y, 1.0, None),
     )
     state = mf.init(data, PAPER, n_components=n_labels, rng=rng)

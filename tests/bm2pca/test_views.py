@@ -57,7 +57,7 @@ def test_an_empty_sample_and_feature_have_their_priors():
     X[2], X[:, 4] = np.nan, np.nan
     y = np.where(np.arange(9) % 2, 1.0, -1.0)[:, None]
     y[2] = 0.0
-    data = mf.ViewData(views=(make_view(X),), margins=margins_of(y, 2.0, None))
+    data = mf.ViewData(X=X, views=(make_view(X),), margins=margins_of(y, 2.0, None))
     state = mf.init(data, PAPER, n_components=2, rng=np.random.default_rng(3))
     for _ in range(5):
         state = mf.sweep(state, data, PAPER)

@@ -174,7 +174,7 @@ def test_arguments_override_the_defaults_of_the_paper(overlapping):
 def test_restart_with_the_highest_bound_is_selected(overlapping):
     X, y = overlapping
     model = (
-        PaperBSDRClassifier(optimization=Optimization(n_restarts=3, max_iter=200))
+        PaperBSDRClassifier(optimization=Optimization(n_restarts=3))
         .set_params(**ONE_SCALE)
         .fit(X, y)
     )
@@ -189,7 +189,7 @@ def test_restart_with_the_highest_bound_is_selected(overlapping):
         ("Hamiltonian Monte Carlo", BSDRClassifier().set_params(**SHORT)),
         (
             "mean field",
-            PaperBSDRClassifier(optimization=Optimization(max_iter=60, tol=1.0)).set_params(
+            PaperBSDRClassifier(optimization=Optimization(max_iter=300, tol=1.0)).set_params(
                 **ONE_SCALE
             ),
         ),

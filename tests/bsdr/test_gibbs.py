@@ -200,7 +200,8 @@ def test_variables_are_those_of_the_augmented_pymc_model(lab, kind, target):
     """Differences of its log density are those of the joint."""
     problem = lab.make_problem(kind, target)
     state = some_state(problem, n_chains=3)
-    values = gibbs.to_variables(state, kind)
+    priors = replace(problem.priors, projection_prior=kind)
+    values = gibbs.to_variables(state, priors)
     model = build_paper_model(
         problem.X,
         problem.data.y,
@@ -219,16 +220,16 @@ def test_variables_are_those_of_the_augmented_pymc_model(lab, kind, target):
 def test_a_sweep_does_not_modify_its_input_and_agrees_with_y(lab):
     problem = lab.make_problem("rowwise", "multiclass")
     state = some_state(problem, n_chains=3)
-    copy = {k: v.copy() for k, v in gibbs.to_variables(state, "rowwise").items()}
+    copy = {k: v.copy() for k, v in gibbs.to_variables(state, problem.priors).items()}
     new = gibbs.step(state, problem.data, problem.priors, rng=np.random.default_rng(46))
-    for name, value in gibbs.to_variables(state, "rowwise").items():
+    for name, value in gibbs.to_variables(state, problem.priors).items():
         np.testing.assert_array_equal(value, copy[name])
-        assert np.all(gibbs.to_variables(new, "rowwise")[name] != value), name
+        assert np.all(gibbs.to_variables(new, problem.priors)[name] != value), name
     np.testing.assert_array_equal(new.utilities.argmax(axis=2), np.tile(problem.data.y, (3, 1)))
 
 
 def test_initial_state_with_constant_features(lab):
     problem = lab.make_problem("entrywise", "multiclass")
     problem.data.design.X[:] = 0.0
-    values = gibbs.to_variables(some_state(problem, sweeps=0), "entrywise")
+    values = gibbs.to_variables(some_state(problem, sweeps=0), problem.priors)
     assert all(np.isfinite(value).all() for value in values.values())

@@ -1,15 +1,16 @@
 """Predictions of the paper's model, by draws, against quadrature over what they integrate out."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 from scipy.special import log_ndtr, logsumexp, ndtr
 
+from bsdr_models.papers import maximise
 from bsdr_models.papers.bsdr import draws as draws_module
-from bsdr_models.papers.bsdr import fitting
+from bsdr_models.papers.bsdr import mean_field as mf
 from bsdr_models.papers.bsdr.draws import BSDRDraws, ProjectionFactor
-from bsdr_models.papers.bsdr.mean_field import make_data, update_projection
 from bsdr_models.papers.bsdr.priors import Priors
 
 TARGETS = ("multiclass", "multilabel", "regression")
@@ -31,20 +32,26 @@ def toy(target, *, n=24, d=4, r=2, k=3, seed=0):
 
 @pytest.fixture
 def many_draws(monkeypatch):
-    """Draws of q whose means have errors far below that of a prediction."""
-    monkeypatch.setattr(fitting, "N_DRAWS", 6000)
+    """Predictions by all draws of q, whose means have errors far below that of a prediction."""
     monkeypatch.setattr(draws_module, "N_DRAWS", 6000)
 
 
 def mean_field(target, *, prior="entrywise", latent_scale=0.5, n_iter=40, **sizes):
     """Samples, state of a fit, and draws from it."""
     X, y = toy(target, **sizes)
-    data = make_data(X, y, n_labels=3, target=target, projection_prior=prior)
+    data = mf.make_data(X, y, n_labels=3, target=target, projection_prior=prior)
     priors = Priors(latent_scale=latent_scale, projection_prior=prior)
     rng = np.random.default_rng(0)
-    state = fitting.run_mean_field(data, priors, n_components=2, rng=rng, max_iter=n_iter).posterior
-    state = replace(state, projection=update_projection(state, data, priors))
-    found = fitting.draw(state, data, X, priors, rng)
+    state = maximise(
+        partial(mf.init, data, priors, n_components=2),
+        partial(mf.step, data=data, priors=priors),
+        extrapolation=mf.extrapolation(data),
+        max_iter=n_iter,
+        rng=rng,
+    ).posterior
+    state = replace(state, projection=mf.update_projection(state, data, priors))
+    found = mf.draw(state, data, priors, n_draws=6000, rng=rng)
+    found = {name: values[None] for name, values in found.items()}
     draws = BSDRDraws.stack(found, target=target, latent_scale=latent_scale)
     factor = ProjectionFactor(
         mean=data.design.loadings(state.projection.mean),

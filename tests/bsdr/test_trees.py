@@ -11,7 +11,7 @@ import pytest
 import xarray as xr
 from sklearn.exceptions import ConvergenceWarning
 
-from bsdr_models import BSDRClassifier, BSDRRegressor
+from bsdr_models import BSDRClassifier, BSDRRegressor, Sampling
 from bsdr_models.bsdr.problem import label_log_likelihood, regression_log_likelihood
 from bsdr_models.inference import datatree
 from bsdr_models.papers import PaperBSDRClassifier
@@ -29,7 +29,7 @@ KINDS = (BSDRClassifier, BSDRRegressor)
 COLUMNWISE = {
     "priors__projection_prior": "columnwise",
     "priors__latent_scale": 0.1,
-    "optimization__max_iter": 100,
+    "optimization__max_iter": 400,
     "optimization__tol": 5e-3,
 }
 CASES = [*itertools.product(FAST, LABELS), ("exact", "regression")]
@@ -281,7 +281,7 @@ def test_large_variables_are_left_out(monkeypatch):
     model = PaperBSDRClassifier(
         R,
         priors=Priors(latent_scale=0.3),
-        optimization=Optimization(max_iter=30, tol=10.0),
+        optimization=Optimization(max_iter=300, tol=10.0),
     )
     model.fit(*toy("multiclass"))
     tree = model.idata_
@@ -394,9 +394,7 @@ def test_a_fit_of_real_outputs_predicts_them(inference):
             inference=inference,
             n_components=3,
             target="regression",
-            draws=60,
-            tune=60,
-            chains=2,
+            sampling=Sampling(draws=60, tune=60, chains=2),
             random_state=0,
         )
     assert tree.attrs["target"] == "regression"

@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from bsdr_models.inference.sampling import Schedule
-from bsdr_models.papers.sampler import run_gibbs
+from bsdr_models.papers import sample
 
 RHO = 0.6
 CHAINS = 3
@@ -36,8 +35,7 @@ def record(state):
 
 def run(seed=1, *, draws=40, tune=10, step=step, **options):
     rng = np.random.default_rng(seed)
-    schedule = Schedule(draws=draws, tune=tune, chains=CHAINS)
-    return run_gibbs(init, step, schedule, record=record, rng=rng, **options)
+    return sample(init, step, draws=draws, tune=tune, record=record, rng=rng, **options)
 
 
 def test_draws_have_the_target_law():
@@ -68,7 +66,7 @@ def test_seed_decides_and_the_callers_stream_is_not_consumed():
     np.testing.assert_array_equal(run(seed=4).draws["x"], run(seed=4).draws["x"])
     assert np.all(run(seed=4).draws["x"] != run(seed=5).draws["x"])
     rng = np.random.default_rng(6)
-    run_gibbs(init, step, Schedule(draws=3, tune=0, chains=CHAINS), record=record, rng=rng)
+    sample(init, step, draws=3, tune=0, rng=rng)
     assert rng.random() == np.random.default_rng(6).random()
 
 

@@ -1,24 +1,20 @@
 """Mean-field fits of BM2PCA, and class scores or outputs of new samples given their features."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from bsdr_models.bm2pca.factor_model import FactorModel
 from bsdr_models.bm2pca.posterior import PLAIN, Predictor, Probabilities
 from bsdr_models.bm2pca.priors import PAPER, BM2PCAPriors
-from bsdr_models.bm2pca.views import ViewState, known_state, split_views
 from bsdr_models.inference.datatree import MAX_NUMBERS
 from bsdr_models.inference.result import Result
 from bsdr_models.numerics.arrays import FloatArray, IntArray
-from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.papers.bm2pca import mean_field
 from bsdr_models.papers.bm2pca.mean_field import FactorState, ViewData, score_moments, with_ones
-from bsdr_models.papers.coordinate_ascent import Extrapolation, run_coordinate_ascent
-
-# Gain of a round, in nats, at which mean field has converged.
-TOL = 1e-3
+from bsdr_models.papers.coordinate_ascent import maximise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,58 +84,14 @@ class MarginPosterior(Predictor):
 
     def draw(self, n_draws: int, rng: np.random.Generator) -> dict[str, FloatArray]:
         """Draws from q by name, (n_draws, ...): of coef and intercept, and of all of one view."""
-        model = self.factor_model
-        weights = self.state.weights
-        halves = [cholesky(q.loadings.cov, name="loading covariance") for q in model.states]
-        weight_half = cholesky(weights.cov, name="weight covariance")  # (K, 1 + R, 1 + R)
-        single = len(model.states) == 1
-        draws = []
-        for _ in range(n_draws):
-            noise = rng.standard_normal(weight_half.shape[:-1])
-            eta = weights.mean + np.einsum("kqs,ks->qk", weight_half, noise)
-            drawn = tuple(_draw_view(*pair, rng) for pair in zip(model.states, halves, strict=True))
-            coef, intercept = replace(model, states=drawn).effects(eta)
-            values = {"coef": coef, "intercept": intercept}
-            if single:
-                values |= {
-                    "weights": eta[1:],
-                    "bias": eta[0],
-                    "loadings": drawn[0].loadings.mean,
-                    "offset": drawn[0].offset.mean,
-                    "noise_precision": drawn[0].noise_precision.mean,
-                }
-            draws.append(values)
-        stacked = {name: np.stack([values[name] for values in draws]) for name in draws[0]}
-        if single:
-            for name, gamma in (
-                ("loading_precision", model.states[0].loading_precision),
-                ("weight_precision", self.state.weight_precision),
-            ):
-                stacked[name] = rng.gamma(gamma.shape, size=(n_draws, gamma.shape.size))
-                stacked[name] /= gamma.rate
-            latent = self.state.latent
-            if n_draws * latent.mean.size <= MAX_NUMBERS:
-                half = cholesky(latent.cov, name="latent covariance")  # (N, R, R)
-                noise = rng.standard_normal((n_draws, *latent.mean.shape))
-                stacked["latent"] = latent.mean + np.einsum("nrs,dns->dnr", half, noise)
-        return stacked
-
-
-def _draw_view(state: ViewState, half: FloatArray, rng: np.random.Generator) -> ViewState:
-    """A draw from q of a view, given Cholesky factors of the covariances of its loadings."""
-    noise = rng.standard_normal(state.loadings.mean.shape)[..., None]
-    loadings = state.loadings.mean + (half @ noise)[..., 0]
-    offset = state.offset
-    spread = rng.standard_normal(offset.mean.shape) * np.sqrt(offset.variance)
-    gamma = state.noise_precision
-    tau = float(rng.gamma(gamma.shape) / gamma.rate)
-    return known_state(loadings, offset.mean + spread, tau)
+        latent = n_draws * self.state.latent.mean.size <= MAX_NUMBERS
+        return mean_field.draw_from(self.state, self.factor_model, n_draws, rng, latent=latent)
 
 
 def _data_of(problem: BM2PCAProblem, cost: float) -> ViewData:
     """Views and margins of a problem."""
-    views = split_views(problem.X, problem.columns)
-    return mean_field.make_data(views, problem.Y, cost, problem.epsilon)
+    columns = problem.columns
+    return mean_field.make_data(problem.X, problem.Y, cost, problem.epsilon, columns=columns)
 
 
 def _posterior_of(state: FactorState, data: ViewData, problem: BM2PCAProblem) -> MarginPosterior:
@@ -165,6 +117,7 @@ def fit_mean_field(
     cost: float,
     rng: np.random.Generator,
     max_iter: int,
+    tol: float = 1e-3,
     progressbar: bool = False,
 ) -> Result[MarginPosterior]:
     """Maximise the bound.
@@ -173,18 +126,13 @@ def fit_mean_field(
     extrapolated.
     """
     data = _data_of(problem, cost)
-    result = run_coordinate_ascent(
-        lambda stream, _: mean_field.init(
-            data, problem.priors, n_components=problem.n_components, rng=stream
-        ),
-        lambda state: mean_field.step(state, data, problem.priors),
+    result = maximise(
+        partial(mean_field.init, data, problem.priors, n_components=problem.n_components),
+        partial(mean_field.step, data=data, priors=problem.priors),
+        extrapolation=mean_field.extrapolation(data),
         rng=rng,
         max_iter=max_iter,
-        tol=TOL,
-        extrapolation=Extrapolation(
-            pack=mean_field.pack,
-            unpack=lambda vector, state: mean_field.unpack(vector, state, data),
-        ),
+        tol=tol,
         title="BM2PCA, mean field",
         progressbar=progressbar,
     )

@@ -1,8 +1,10 @@
 """Fits of the paper's model as trees, and predictions from their draws."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import xarray as xr
@@ -12,25 +14,21 @@ from bsdr_models.alignment import rotations
 from bsdr_models.bm2pca.priors import BM2PCAPriors
 from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.bm2pca.subspace import signs_of
-from bsdr_models.bm2pca.trees import count_draws, make_tree, per_class
-from bsdr_models.data.validation import warn_unless_mixed
-from bsdr_models.estimators.base import warn_of
+from bsdr_models.bm2pca.trees import N_DRAWS as N_TREE
+from bsdr_models.bm2pca.trees import make_tree, per_class
 from bsdr_models.inference import datatree, dims
 from bsdr_models.inference.datatree import SAMPLE_DIMS, Context
 from bsdr_models.inference.result import Result
-from bsdr_models.inference.sampling import Sampled, Schedule
 from bsdr_models.inference.trees import read_draws
 from bsdr_models.numerics.arrays import FloatArray, SamplesLike, TargetLike
 from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.numerics.relevance import LatentCoordinates
-from bsdr_models.numerics.rng import RandomState, as_generator
-from bsdr_models.papers.bm2pca import gibbs
-from bsdr_models.papers.bm2pca.conjugate import BM2PCAProblem, MarginPosterior, fit_mean_field
+from bsdr_models.options import COUNT, POSITIVE, Options, Sampling
+from bsdr_models.papers.bm2pca import gibbs, mean_field
 from bsdr_models.papers.bm2pca.gibbs import SAMPLING
-from bsdr_models.papers.bm2pca.loss_augmentation import margins_of
-from bsdr_models.papers.bm2pca.mean_field import with_ones
-from bsdr_models.papers.sampler import run_sampler
-from bsdr_models.papers.training import Inference, describe, read_new, read_training
+from bsdr_models.papers.bm2pca.mean_field import FactorState, ViewData, with_ones
+from bsdr_models.papers.coordinate_ascent import maximise
+from bsdr_models.papers.fitting import SampledFit, describe, fit_tree, read_new
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -41,23 +39,8 @@ N_DRAWS = 300
 NAMES = ("loadings", "offset", "noise_precision", "weights", "bias")
 
 
-def fit(
-    X: SamplesLike,
-    y: TargetLike,
-    *,
-    inference: Inference = "mean_field",
-    n_components: int = 10,
-    C: float = 10.0,
-    priors: BM2PCAPriors | None = None,
-    unlabeled: object = None,
-    max_iter: int = 2000,
-    draws: int = 1000,
-    tune: int = 1000,
-    chains: int = 4,
-    progressbar: bool = False,
-    random_state: RandomState = None,
-) -> xr.DataTree:
-    """Pseudo-posterior of the paper's model, with one subspace for all classes.
+def fit(X: SamplesLike, y: TargetLike, **arguments: Any) -> xr.DataTree:
+    """Pseudo-posterior of the paper's model, with one subspace for all classes, as a tree.
 
     Parameters
     ----------
@@ -65,48 +48,19 @@ def fit(
         Samples as the model sees them: scale features before.
     y : array-like of shape (N,), or (N, T)
         Classes, or zeros and ones of label sets. Two classes have one class score.
-    inference : {"mean_field", "gibbs", "nuts", "advi"}, default="mean_field"
-        Inference method. NUTS and ADVI compile the PyMC model.
-    n_components : int, default=10
-        R, from 1 to D.
-    C : float, default=10
-        Cost of a violated margin.
-    priors : BM2PCAPriors, optional
-        Hyper-parameters; the paper's for mean field, and proper ones, ``SAMPLING``, for samplers.
-    unlabeled : scalar, optional
-        Value of y that marks a missing label: such samples contribute their features.
-    max_iter : int, default=2000
-        Sweeps of mean field.
-    draws, tune, chains : int
-        Draws that are kept and warm-up of each chain of a sampler. ADVI has one chain.
-    progressbar, random_state
-        As for :class:`bsdr_models.BM2PCAClassifier`.
+    **arguments
+        Those of :class:`bsdr_models.papers.PaperBM2PCAClassifier`, but for ``standardize``.
 
     Returns
     -------
     xarray.DataTree
-        With ``posterior``, ``fit``, ``observed_data`` and ``constant_data``, of samplers also
-        ``sample_stats``. Components are aligned.
-
-    Raises
-    ------
-    ValueError
-        If shapes disagree, values are not finite, or there are fewer than two classes.
+        With ``posterior``, whose components are aligned, ``fit``, ``observed_data`` and
+        ``constant_data``, of samplers also ``sample_stats``.
 
     See Also
     --------
+    predict : predictions from the tree.
     bsdr_models.papers.PaperBM2PCAClassifier : the same fit as an estimator.
-
-    Notes
-    -----
-    Mean field is conjugate, since the hinge factor is normal given a slack scale. The factor is a
-    pseudo-likelihood: probabilities are the softmax of the mean class scores, not calibrated.
-    Choose C, which is 10 to 40 in the paper, by held-out samples, as ``GridSearchCV`` does.
-
-    *Early stopping.* z depends on the label of a training sample; a new sample has none. With few
-    samples and many features the bound keeps rising as W adapts to the features, while training
-    labels are explained by latent coordinates that new samples lack: on ORL faces accuracy falls
-    from 70 to 62 % between the second sweep and the twentieth. A small ``max_iter`` stops before.
 
     Examples
     --------
@@ -118,20 +72,7 @@ def fit(
     >>> tree["posterior/loadings"].dims
     ('chain', 'draw', 'feature', 'component')
     """
-    config = {"inference": inference, "n_components": n_components, "C": C}
-    context, targets = read_training(X, y, n_components, unlabeled=unlabeled, config=config)
-    arguments = BM2PCAFit(
-        inference=inference,
-        n_components=n_components,
-        C=C,
-        priors=priors or default_priors(inference),
-        unlabeled=unlabeled,
-        max_iter=max_iter,
-        schedule=Schedule(draws=draws, tune=tune, chains=chains, progressbar=progressbar),
-    )
-    result, tree = arguments.run(context, targets, as_generator(random_state))
-    warn_of(result)
-    return tree
+    return fit_tree(BM2PCAFit(**arguments), X, y)
 
 
 def predict(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
@@ -152,13 +93,6 @@ def predict(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
     ndarray of shape (M, K)
         Probabilities of the classes, or that each label is one.
 
-    Raises
-    ------
-    TypeError
-        If `tree` is not a DataTree.
-    ValueError
-        If variables are missing, or X has other features.
-
     See Also
     --------
     fit : the fit.
@@ -177,11 +111,6 @@ def predict(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
     coef = mean["coef"].transpose(dims.FEATURE, ...).to_numpy()
     scores = read_new(tree, X) @ coef + mean["intercept"].to_numpy()
     return np.exp(_link(scores, tree.attrs.get("target") != "multilabel"))
-
-
-def default_priors(inference: Inference) -> BM2PCAPriors:
-    """Hyper-parameters of the paper for mean field, proper ones for samplers."""
-    return BM2PCAPriors() if inference == "mean_field" else SAMPLING
 
 
 def _link(scores: FloatArray, exclusive: bool) -> FloatArray:
@@ -265,128 +194,105 @@ class BM2PCADraws:
         return _link(with_ones(latent) @ self.weights.mean(axis=0), self.exclusive)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BM2PCAFit:
-    """Arguments of a fit to validated samples and targets."""
+@dataclass(eq=False, repr=False)
+class BM2PCAFit(SampledFit):
+    """Arguments of a fit of BM2PCA, and how it runs."""
 
-    inference: Inference
-    n_components: int
-    C: float
-    priors: BM2PCAPriors
-    unlabeled: object
-    max_iter: int
-    schedule: Schedule
+    n_components: int = 10
+    _: KW_ONLY
+    C: float = 10.0
+    unlabeled: object = None
+    priors: BM2PCAPriors | None = None
+    max_iter: int = 2000
 
-    def declare(self, context: Context) -> "pm.Model":
-        """The PyMC model of the training samples."""
+    _spec = SPEC
+    _gibbs: ClassVar[ModuleType] = gibbs
+    _unrecorded = frozenset({"scores"})
+    _alignment = "rotation"
+    _option_types: ClassVar[dict[str, type[Options]]] = {
+        "priors": BM2PCAPriors,
+        "sampling": Sampling,
+    }
+    _parameter_constraints: ClassVar[Mapping[str, Sequence[object]]] = {
+        **SampledFit._parameter_constraints,
+        "C": [POSITIVE],
+        "max_iter": [COUNT],
+    }
+
+    def _option(self, name: str) -> Any:
+        if name == "priors" and self.priors is None and self.inference != "mean_field":
+            return SAMPLING
+        return super()._option(name)
+
+    def _size(self, context: Context) -> int:
+        """Number of components, at most that of the features that vary."""
+        return min(self.n_components, context.X.shape[1])
+
+    def _declare(self, context: Context) -> "pm.Model":
         from bsdr_models.papers.bm2pca.model import build_model
 
         return build_model(
             context.X,
             context.y,
-            n_components=min(self.n_components, context.X.shape[1]),
+            n_components=self._size(context),
             target=context.target,
             C=self.C,
-            priors=self.priors,
+            priors=self._option("priors"),
             unlabeled=self.unlabeled,
         )
 
-    def run(
-        self, context: Context, targets: np.ndarray, rng: np.random.Generator
-    ) -> tuple[Result[BM2PCADraws], xr.DataTree]:
-        """Result, which predicts those features that vary, and tree.
+    def _make_data(self, context: Context, targets: np.ndarray) -> ViewData:
+        signs = signs_of(targets, len(context.labels))
+        return mean_field.make_data(context.X, signs, self.C)
 
-        There are at most as many components as these features.
-        """
-        problem = BM2PCAProblem(
-            X=context.X,
-            Y=signs_of(targets, len(context.labels)),
-            n_components=min(self.n_components, context.X.shape[1]),
-            priors=self.priors,
-        )
-        by_mean_field = self.inference == "mean_field"
-        result: Result[Any] = (
-            self._maximise(problem, rng) if by_mean_field else self._sample(problem, context, rng)
-        )
-        posterior = result.posterior
-        described, of_reference = describe(
-            context,
-            posterior.latent(context.X),
-            posterior.projection,
-            per_class(context, posterior.mean_weights),
-        )
-        aligned = {} if by_mean_field else {"alignment": "rotation"}
-        attrs = {"interrupted": int(result.interrupted), "C": float(self.C), **aligned}
-        tree = make_tree(
-            result,
-            context,
-            group=described,
-            attrs={**attrs, **of_reference},
-            method=self.inference,
+    def _maximise(
+        self, context: Context, data: ViewData, rng: np.random.Generator
+    ) -> Result[FactorState]:
+        priors = self._option("priors")
+        return maximise(
+            partial(mean_field.init, data, priors, n_components=self._size(context)),
+            partial(mean_field.step, data=data, priors=priors),
+            extrapolation=mean_field.extrapolation(data),
+            max_iter=self.max_iter,
+            title="BM2PCA, mean field",
+            progressbar=self.progressbar,
             rng=rng,
         )
-        if self.inference in ("gibbs", "nuts"):
-            result = replace(result, converged=warn_unless_mixed(tree, SPEC.identified))
+
+    def _draw(
+        self, state: FactorState, data: ViewData, rng: np.random.Generator
+    ) -> dict[str, FloatArray]:
+        size = data.X.shape[1] * data.margins.y.shape[1]
+        n_draws = int(np.clip(datatree.MAX_NUMBERS // size, 20, N_TREE))
+        latent = n_draws * state.latent.mean.size <= datatree.MAX_NUMBERS
+        return mean_field.draw(state, data, n_draws=n_draws, latent=latent, rng=rng)
+
+    def _align(
+        self, draws: dict[str, FloatArray], rng: np.random.Generator
+    ) -> dict[str, FloatArray]:
+        aligned = align_components(draws, self._option("priors"), rng)
+        # C order, as in a model loaded from a file.
+        return {name: np.ascontiguousarray(values) for name, values in aligned.items()}
+
+    def _describe(
+        self, context: Context, targets: np.ndarray, result: Result[Any], data: ViewData
+    ) -> tuple[BM2PCADraws, xr.DataTree]:
         assert result.sampled is not None
         draws = dict(result.sampled.draws)
         draws |= {name: per_class(context, draws[name]) for name in ("coef", "intercept")}
-        predictor = BM2PCADraws.of(draws, exclusive=context.target == "multiclass")
-        return replace(result, sampled=None).with_posterior(predictor), tree
-
-    def _maximise(
-        self, problem: BM2PCAProblem, rng: np.random.Generator
-    ) -> Result[MarginPosterior]:
-        """Mean field, with draws of q."""
-        result = fit_mean_field(
-            problem,
-            cost=self.C,
-            rng=rng,
-            max_iter=self.max_iter,
-            progressbar=self.schedule.progressbar,
+        posterior = BM2PCADraws.of(draws, exclusive=context.target == "multiclass")
+        weights = per_class(context, posterior.mean_weights)
+        latent = posterior.latent(context.X)
+        described, of_reference = describe(context, latent, posterior.projection, weights)
+        tree = make_tree(
+            result.with_posterior(posterior),
+            context,
+            group=described,
+            attrs={"interrupted": int(result.interrupted), "C": float(self.C), **of_reference},
+            method=self.inference,
+            rng=np.random.default_rng(0),
         )
-        drawn = result.posterior.draw(count_draws(result.posterior), rng)
-        sampled = Sampled(
-            draws={name: values[None] for name, values in drawn.items()},
-            fit={
-                "elbo": result.trace,
-                "elbo_terms": np.column_stack(list(result.terms.values())),
-            },
-            attrs={"converged": int(result.converged)},
-        )
-        return replace(result, sampled=sampled)
-
-    def _sample(
-        self, problem: BM2PCAProblem, context: Context, rng: np.random.Generator
-    ) -> Result[BM2PCADraws]:
-        """Draws by Gibbs sampling, NUTS or ADVI, with components aligned."""
-        data = gibbs.SignData(X=problem.X, margins=margins_of(problem.Y, self.C, None))
-        size = {"n_components": problem.n_components, "n_chains": self.schedule.chains}
-        excluded = {"scores"}
-        n_draws = self.schedule.chains * self.schedule.draws
-        if n_draws * len(problem.X) * problem.n_components > datatree.MAX_NUMBERS:
-            excluded.add("latent")
-        sampled = run_sampler(
-            self.inference,
-            self.schedule,
-            init=lambda stream: gibbs.init(data, problem.priors, **size, rng=stream),
-            step=lambda state, stream: gibbs.step(state, data, problem.priors, rng=stream),
-            record=gibbs.to_variables,
-            stats=lambda state: {"lp": gibbs.log_density(state, data, problem.priors)},
-            excluded=excluded,
-            declare=lambda: self.declare(context),
-            spec=SPEC,
-            rng=rng,
-        )
-        # C order, as in a model loaded from a file.
-        aligned = align_components(dict(sampled.draws), problem.priors, rng).items()
-        sampled = replace(sampled, draws={name: np.ascontiguousarray(v) for name, v in aligned})
-        return Result(
-            posterior=BM2PCADraws.of(sampled.draws, exclusive=context.target == "multiclass"),
-            trace=np.asarray(sampled.fit.get("elbo", [])),
-            converged=False,
-            interrupted=sampled.interrupted,
-            sampled=sampled,
-        )
+        return posterior, tree
 
 
 def align_components(

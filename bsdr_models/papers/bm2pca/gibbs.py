@@ -28,6 +28,8 @@ from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.linalg import inv_spd
 from bsdr_models.papers.bm2pca import soft_margin_draws
 from bsdr_models.papers.bm2pca.loss_augmentation import Margins
+from bsdr_models.papers.bm2pca.mean_field import ViewData
+from bsdr_models.papers.checks import check_priors
 from bsdr_models.papers.factors import gamma_log_density, normal_log_density
 
 SAMPLING = BM2PCAPriors(
@@ -40,14 +42,6 @@ SAMPLING = BM2PCAPriors(
     offset_precision=1.0,
 )
 """Default of the samplers, for features of unit variance: finite prior moments."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SignData:
-    """Dense samples X (N, d) and the margins of their signs (N, K)."""
-
-    X: FloatArray
-    margins: Margins
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +59,7 @@ class MarginGibbsState:
 
 
 def init(
-    data: SignData,
+    data: ViewData,
     priors: BM2PCAPriors,
     *,
     n_components: int,
@@ -73,6 +67,7 @@ def init(
     rng: np.random.Generator,
 ) -> MarginGibbsState:
     """Dispersed initial states: Z is a random projection of X with unit variance."""
+    check_priors(priors, BM2PCAPriors)
     c = n_chains
     k = n_components
     n, d = data.X.shape
@@ -114,7 +109,7 @@ def draw_slack_scale(s: FloatArray, *, rng: np.random.Generator) -> FloatArray:
 
 
 def sample_latent(
-    state: MarginGibbsState, data: SignData, *, rng: np.random.Generator
+    state: MarginGibbsState, data: ViewData, *, rng: np.random.Generator
 ) -> FloatArray:
     r"""Z given all else: :math:`z_n \sim N(P_n^{-1} l_n, P_n^{-1})`.
 
@@ -132,7 +127,7 @@ def sample_latent(
 
 
 def sample_weights_and_slack(
-    state: MarginGibbsState, data: SignData, priors: BM2PCAPriors, *, rng: np.random.Generator
+    state: MarginGibbsState, data: ViewData, priors: BM2PCAPriors, *, rng: np.random.Generator
 ) -> MarginGibbsState:
     r"""Weights, their precision and the slack scales, label by label, with Z integrated out.
 
@@ -185,7 +180,7 @@ def sample_weight_precision(
 
 
 def sample_offset_and_loadings(
-    state: MarginGibbsState, data: SignData, priors: BM2PCAPriors, *, rng: np.random.Generator
+    state: MarginGibbsState, data: ViewData, priors: BM2PCAPriors, *, rng: np.random.Generator
 ) -> MarginGibbsState:
     r"""T and W given Z: rows :math:`(t_j, W_j) \sim N(P^{-1} \tau \tilde Z^\top x_j, P^{-1})`.
 
@@ -210,7 +205,7 @@ def sample_loading_precision(
 
 
 def sample_noise_precision(
-    state: MarginGibbsState, data: SignData, priors: BM2PCAPriors, *, rng: np.random.Generator
+    state: MarginGibbsState, data: ViewData, priors: BM2PCAPriors, *, rng: np.random.Generator
 ) -> FloatArray:
     r"""Tau given Z, W, t: :math:`Ga(a + N d / 2, b + |X - 1 t^\top - Z W^\top|^2 / 2)`."""
     residual = state.latent @ state.loadings.mT
@@ -222,7 +217,7 @@ def sample_noise_precision(
 
 
 def step(
-    state: MarginGibbsState, data: SignData, priors: BM2PCAPriors, *, rng: np.random.Generator
+    state: MarginGibbsState, data: ViewData, priors: BM2PCAPriors, *, rng: np.random.Generator
 ) -> MarginGibbsState:
     """One sweep, weights and slack scales with Z integrated out; the input is not modified."""
     state = sample_weights_and_slack(state, data, priors, rng=rng)
@@ -233,7 +228,7 @@ def step(
     return replace(state, noise_precision=sample_noise_precision(state, data, priors, rng=rng))
 
 
-def log_density(state: MarginGibbsState, data: SignData, priors: BM2PCAPriors) -> FloatArray:
+def log_density(state: MarginGibbsState, data: ViewData, priors: BM2PCAPriors) -> FloatArray:
     """Log joint density of each chain, slack scales integrated out, in nats, (C,)."""
     tau = state.noise_precision[:, None, None]
     residual = data.X - state.offset[:, None] - state.latent @ state.loadings.mT
@@ -248,8 +243,20 @@ def log_density(state: MarginGibbsState, data: SignData, priors: BM2PCAPriors) -
     return total
 
 
-def to_variables(state: MarginGibbsState) -> dict[str, FloatArray]:
-    """Values by the names and dims of the specification, with a leading chain axis."""
+def sample_stats(
+    state: MarginGibbsState, data: ViewData, priors: BM2PCAPriors
+) -> dict[str, FloatArray]:
+    """Statistics of a sweep of each chain by their names in ArviZ, (C,) each."""
+    return {"lp": log_density(state, data, priors)}
+
+
+def to_variables(
+    state: MarginGibbsState, priors: BM2PCAPriors | None = None
+) -> dict[str, FloatArray]:
+    """Values by the names and dims of the specification, with a leading chain axis.
+
+    Priors, which the function of BSDR needs, do not matter.
+    """
     values = {f.name: getattr(state, f.name) for f in fields(state) if f.name != "slack_scale"}
     bias = state.weights[:, 0]
     eta = state.weights[:, 1:]
@@ -269,7 +276,7 @@ def _scores(state: MarginGibbsState) -> FloatArray:
     return state.latent @ state.weights[:, 1:] + state.weights[:, :1]
 
 
-def _margin_terms(state: MarginGibbsState, data: SignData) -> tuple[FloatArray, FloatArray]:
+def _margin_terms(state: MarginGibbsState, data: ViewData) -> tuple[FloatArray, FloatArray]:
     """Precision h and linear term g of f from the margins, each (C, N, K)."""
     slack = np.moveaxis(state.slack_scale, 1, 0)
     return data.margins.weights(slack), data.margins.linear_terms(slack)
@@ -281,7 +288,7 @@ def _prior_precision(state: MarginGibbsState) -> FloatArray:
     return np.eye(W.shape[2]) + state.noise_precision[:, None, None] * (W.mT @ W)
 
 
-def _feature_terms(state: MarginGibbsState, data: SignData) -> tuple[FloatArray, FloatArray]:
+def _feature_terms(state: MarginGibbsState, data: ViewData) -> tuple[FloatArray, FloatArray]:
     """Linear terms tau W'(x - t) of Z from the features, (C, N, k), and I + tau W'W."""
     W = state.loadings
     linear = data.X @ W - state.offset[:, None] @ W

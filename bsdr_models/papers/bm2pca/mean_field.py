@@ -19,33 +19,65 @@ References
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from bsdr_models.bm2pca import views
-from bsdr_models.bm2pca.factor_model import principal_scores, side_by_side
+from bsdr_models.bm2pca.factor_model import FactorModel, principal_scores, side_by_side
 from bsdr_models.bm2pca.priors import BM2PCAPriors
-from bsdr_models.bm2pca.views import Moments, View, ViewState, make_view
-from bsdr_models.numerics.arrays import FloatArray
+from bsdr_models.bm2pca.views import (
+    Moments,
+    View,
+    ViewState,
+    known_state,
+    make_view,
+    split_views,
+)
+from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.factors import Gamma
-from bsdr_models.numerics.linalg import inv_spd
+from bsdr_models.numerics.linalg import cholesky, inv_spd
+from bsdr_models.options import TOLERANCE, check_number
+from bsdr_models.papers import checks
 from bsdr_models.papers.bm2pca.loss_augmentation import Margins, margins_of
-from bsdr_models.papers.coordinate_ascent import Bound
+from bsdr_models.papers.coordinate_ascent import Bound, Extrapolation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewData:
     """Samples and margin factors."""
 
+    X: FloatArray  # (N, D)
     views: tuple[View, ...]
     margins: Margins
+    columns: tuple[IntArray | None, ...] = (None,)  # of X, by view; None for all
 
 
 def make_data(
-    views: Sequence[FloatArray], y: FloatArray, cost: float, epsilon: float | None = None
+    X: FloatArray,
+    y: FloatArray,
+    cost: float,
+    epsilon: float | None = None,
+    *,
+    columns: Sequence[IntArray | None] = (None,),
 ) -> ViewData:
-    """Features of each view, (N, d), and signs or real targets y (N, K) with their cost."""
-    return ViewData(views=tuple(map(make_view, views)), margins=margins_of(y, cost, epsilon))
+    """Samples X (N, D), NaN if missing, and signs y (N, K), 0 without a label.
+
+    With ``epsilon`` they are real outputs, NaN if missing. A view has some columns, by default all.
+    """
+    check_number("cost", cost)
+    X = checks.read_samples(X, missing=True)
+    if epsilon is None:
+        y = checks.read_signs(y, len(X))
+    else:
+        check_number("epsilon", epsilon, TOLERANCE)
+        y = checks.read_outputs(y, len(X), missing=True)
+    return ViewData(
+        X=X,
+        views=tuple(map(make_view, split_views(X, columns))),
+        margins=margins_of(y, cost, epsilon),
+        columns=tuple(columns),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +125,7 @@ def init(
     principal axes, less what the targets explain. Those beyond the rank of both are standard
     normal.
     """
+    checks.check_priors(priors, BM2PCAPriors)
     n, k = data.margins.y.shape
     r = n_components
     first = 0
@@ -277,6 +310,83 @@ def bound_terms(state: FactorState, data: ViewData, priors: BM2PCAPriors) -> dic
         "weight_precision": float(divergence.sum()),
         "margins": data.margins.bound(*_training_moments(state), state.slack),
     }
+
+
+def draw(
+    state: FactorState,
+    data: ViewData,
+    *,
+    rng: np.random.Generator,
+    n_draws: int = 500,
+    latent: bool = True,
+) -> dict[str, FloatArray]:
+    """Draws from q by the names of the PyMC model, (S, ...), with or without those of Z.
+
+    Of several views only coefficients and intercepts.
+    """
+    model = FactorModel.of(state.views, data.views, data.columns)
+    return draw_from(state, model, n_draws, rng, latent=latent)
+
+
+def draw_from(
+    state: FactorState,
+    model: FactorModel,
+    n_draws: int,
+    rng: np.random.Generator,
+    *,
+    latent: bool,
+) -> dict[str, FloatArray]:
+    """The same, with the views of a state as a model of the features."""
+    weights = state.weights
+    halves = [cholesky(q.loadings.cov, name="loading covariance") for q in model.states]
+    weight_half = cholesky(weights.cov, name="weight covariance")  # (K, 1 + R, 1 + R)
+    single = len(model.states) == 1
+    draws = []
+    for _ in range(n_draws):
+        noise = rng.standard_normal(weight_half.shape[:-1])
+        eta = weights.mean + np.einsum("kqs,ks->qk", weight_half, noise)
+        drawn = tuple(_draw_view(*pair, rng) for pair in zip(model.states, halves, strict=True))
+        coef, intercept = replace(model, states=drawn).effects(eta)
+        values = {"coef": coef, "intercept": intercept}
+        if single:
+            values |= {
+                "weights": eta[1:],
+                "bias": eta[0],
+                "loadings": drawn[0].loadings.mean,
+                "offset": drawn[0].offset.mean,
+                "noise_precision": drawn[0].noise_precision.mean,
+            }
+        draws.append(values)
+    stacked = {name: np.stack([values[name] for values in draws]) for name in draws[0]}
+    if not single:
+        return stacked
+    for name, gamma in (
+        ("loading_precision", model.states[0].loading_precision),
+        ("weight_precision", state.weight_precision),
+    ):
+        stacked[name] = rng.gamma(gamma.shape, size=(n_draws, gamma.shape.size)) / gamma.rate
+    if latent:
+        z = state.latent
+        half = cholesky(z.cov, name="latent covariance")  # (N, R, R)
+        noise = rng.standard_normal((n_draws, *z.mean.shape))
+        stacked["latent"] = z.mean + np.einsum("nrs,dns->dnr", half, noise)
+    return stacked
+
+
+def _draw_view(state: ViewState, half: FloatArray, rng: np.random.Generator) -> ViewState:
+    """A draw from q of a view, given Cholesky factors of the covariances of its loadings."""
+    noise = rng.standard_normal(state.loadings.mean.shape)[..., None]
+    loadings = state.loadings.mean + (half @ noise)[..., 0]
+    offset = state.offset
+    spread = rng.standard_normal(offset.mean.shape) * np.sqrt(offset.variance)
+    gamma = state.noise_precision
+    tau = float(rng.gamma(gamma.shape) / gamma.rate)
+    return known_state(loadings, offset.mean + spread, tau)
+
+
+def extrapolation(data: ViewData) -> Extrapolation[FactorState]:
+    """The acceleration of `papers.maximise`."""
+    return Extrapolation(pack=pack, unpack=partial(unpack, data=data))
 
 
 def pack(state: FactorState) -> FloatArray:

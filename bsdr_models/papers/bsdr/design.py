@@ -35,6 +35,11 @@ class DenseDesign:
 
     X: FloatArray
 
+    @property
+    def samples(self) -> FloatArray:
+        """The samples over the features, (N, P)."""
+        return self.X
+
     @cached_property
     def gram(self) -> FloatArray:
         """Gram matrix of the features, X'X, (D, D)."""
@@ -168,12 +173,13 @@ class SpectralDesign:
     X: FloatArray  # U S, (N, r)
     basis: FloatArray  # V, (P, r)
     eigenvalues: FloatArray  # S**2, (r,)
+    samples: FloatArray  # X, (N, P)
 
     @classmethod
     def of(cls, X: FloatArray) -> "SpectralDesign":
         """The row space of X (N, P)."""
         values, basis = row_space(X)
-        return cls(X @ basis, basis, values**2)
+        return cls(X @ basis, basis, values**2, X)
 
     def ridge(self, target: FloatArray, precision: FloatArray, variance: float) -> RidgeColumns:
         """Ridge regressions on orthogonal columns, each solved by itself."""

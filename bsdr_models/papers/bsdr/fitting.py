@@ -1,31 +1,26 @@
 """Fits of the paper's model as trees, and predictions from their draws."""
 
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import xarray as xr
 
 from bsdr_models.alignment import permute, signed_permutations
 from bsdr_models.bsdr.spec import PROJECTION_PRECISION_DIMS, SPEC
-from bsdr_models.data.validation import warn_unless_mixed
-from bsdr_models.estimators.base import warn_of
 from bsdr_models.inference import datatree, dims
 from bsdr_models.inference.datatree import Context
 from bsdr_models.inference.result import Result
-from bsdr_models.inference.sampling import Sampled, Schedule
 from bsdr_models.numerics.arrays import FloatArray, ProjectionPrior, SamplesLike, TargetLike
-from bsdr_models.numerics.factors import Gamma
-from bsdr_models.numerics.linalg import cholesky
-from bsdr_models.numerics.rng import RandomState, as_generator
+from bsdr_models.options import Options, Sampling
 from bsdr_models.papers.bsdr import gibbs, mean_field
-from bsdr_models.papers.bsdr.design import DenseDesign
 from bsdr_models.papers.bsdr.draws import BSDRDraws, ProjectionFactor
-from bsdr_models.papers.bsdr.mean_field import Data, State, make_data, without_shared_axis
+from bsdr_models.papers.bsdr.mean_field import Data, State, without_shared_axis
 from bsdr_models.papers.bsdr.priors import Optimization, Priors
-from bsdr_models.papers.coordinate_ascent import Extrapolation, run_coordinate_ascent
-from bsdr_models.papers.sampler import run_sampler
-from bsdr_models.papers.training import Inference, describe, read_new, read_training
+from bsdr_models.papers.coordinate_ascent import maximise
+from bsdr_models.papers.fitting import SampledFit, describe, fit_tree, read_new
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -39,18 +34,10 @@ def fit(
     X: SamplesLike,
     y: TargetLike,
     *,
-    inference: Inference = "mean_field",
-    n_components: int = 2,
     target: Literal["classes", "regression"] = "classes",
-    priors: Priors | None = None,
-    optimization: Optimization | None = None,
-    draws: int = 1000,
-    tune: int = 1000,
-    chains: int = 4,
-    progressbar: bool = False,
-    random_state: RandomState = None,
+    **arguments: Any,
 ) -> xr.DataTree:
-    """Posterior of the paper's model.
+    """Posterior of the paper's model as a tree.
 
     Parameters
     ----------
@@ -58,34 +45,20 @@ def fit(
         Samples as the model sees them: scale features before.
     y : array-like of shape (N,), or (N, K)
         Classes; zeros and ones of label sets; or real outputs.
-    inference : {"mean_field", "gibbs", "nuts", "advi"}, default="mean_field"
-        Inference method. NUTS and ADVI compile the PyMC model.
-    n_components : int, default=2
-        R, from 1 to D.
     target : {"classes", "regression"}, default="classes"
         What y holds: classes or label sets, or the real outputs of Section II-D.
-    priors : Priors, optional
-        Hyper-parameters; the paper's by default.
-    optimization : Optimization, optional
-        Restarts, iterations and tolerance of mean field.
-    draws, tune, chains : int
-        Draws that are kept and warm-up of each chain of a sampler. ADVI has one chain.
-    progressbar, random_state
-        As for :class:`bsdr_models.BSDRClassifier`.
+    **arguments
+        Those of :class:`bsdr_models.papers.PaperBSDRClassifier`, but for ``standardize``.
 
     Returns
     -------
     xarray.DataTree
-        With ``posterior``, ``fit``, ``observed_data`` and ``constant_data``, of samplers also
-        ``sample_stats`` and, of labels, ``log_likelihood``. Components are aligned.
-
-    Raises
-    ------
-    ValueError
-        If shapes disagree, values are not finite, or there are fewer than two classes.
+        With ``posterior``, whose components are aligned, ``fit``, ``observed_data`` and
+        ``constant_data``, of samplers also ``sample_stats`` and, of labels, ``log_likelihood``.
 
     See Also
     --------
+    predict : predictions from the tree.
     bsdr_models.papers.PaperBSDRClassifier : the same fit as an estimator.
 
     Examples
@@ -98,23 +71,7 @@ def fit(
     >>> tree["posterior/projection"].dims
     ('chain', 'draw', 'feature', 'component')
     """
-    context, targets = read_training(
-        X,
-        y,
-        n_components,
-        regression=target == "regression",
-        config={"inference": inference, "n_components": n_components},
-    )
-    arguments = BSDRFit(
-        inference=inference,
-        n_components=n_components,
-        priors=priors or Priors(),
-        optimization=optimization or Optimization(),
-        schedule=Schedule(draws=draws, tune=tune, chains=chains, progressbar=progressbar),
-    )
-    result, tree = arguments.run(context, targets, as_generator(random_state))
-    warn_of(result)
-    return tree
+    return fit_tree(BSDRFit(**arguments), X, y, regression=target == "regression")
 
 
 def predict(tree: xr.DataTree, X: SamplesLike, *, latent_scale: float | None = None) -> FloatArray:
@@ -135,13 +92,6 @@ def predict(tree: xr.DataTree, X: SamplesLike, *, latent_scale: float | None = N
     -------
     ndarray of shape (M, K)
         Probabilities of the classes, or that each label is one; means of real outputs.
-
-    Raises
-    ------
-    TypeError
-        If `tree` is not a DataTree.
-    ValueError
-        If variables are missing, or X has other features.
 
     See Also
     --------
@@ -164,153 +114,117 @@ def predict(tree: xr.DataTree, X: SamplesLike, *, latent_scale: float | None = N
     return np.exp(draws.log_probabilities(array))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BSDRFit:
-    """Arguments of a fit to validated samples and targets."""
+@dataclass(eq=False, repr=False)
+class BSDRFit(SampledFit):
+    """Arguments of a fit of BSDR, and how it runs."""
 
-    inference: Inference
-    n_components: int
-    priors: Priors
-    optimization: Optimization
-    schedule: Schedule
+    _: KW_ONLY
+    priors: Priors | None = None
+    optimization: Optimization | None = None
 
-    def declare(self, context: Context) -> "pm.Model":
-        """The PyMC model of the training samples."""
+    _spec = SPEC
+    _gibbs: ClassVar[ModuleType] = gibbs
+    _unrecorded = frozenset({"utilities", "latent_offset", *SPEC.identified})
+    _alignment = "signed permutation"
+    _option_types: ClassVar[dict[str, type[Options]]] = {
+        "priors": Priors,
+        "sampling": Sampling,
+        "optimization": Optimization,
+    }
+
+    def _declare(self, context: Context) -> "pm.Model":
         from bsdr_models.papers.bsdr.model import build_model
 
         return build_model(
             context.X,
             context.y,
             n_components=self.n_components,
-            priors=self.priors,
+            priors=self._option("priors"),
             target=context.target,
         )
 
-    def run(
-        self, context: Context, targets: np.ndarray, rng: np.random.Generator
-    ) -> tuple[Result[BSDRDraws], xr.DataTree]:
-        """Result, which predicts those features that vary, and tree."""
+    def _make_data(self, context: Context, targets: np.ndarray) -> Data:
         if self.n_components > (n := context.X.shape[1]):
             raise ValueError(
                 f"n_components={self.n_components} must be at most n_features={n} that vary"
             )
-        if context.target == "multilabel":
-            targets = targets.astype(bool)
-        by_mean_field = self.inference == "mean_field"
-        data = make_data(
+        # Draws of a sampler are over the features.
+        prior: ProjectionPrior = "entrywise"
+        if self.inference == "mean_field":
+            prior = self._option("priors").projection_prior
+        return mean_field.make_data(
             context.X,
             targets,
             n_labels=len(context.labels),
             target=context.target,
-            # Draws of a sampler are over the features.
-            projection_prior=self.priors.projection_prior if by_mean_field else "entrywise",
+            projection_prior=prior,
         )
-        run = self._maximise if by_mean_field else self._sample
-        found, sampled = run(data, context, rng)
-        posterior = BSDRDraws.stack(
-            sampled.draws,
-            target=context.target,
-            latent_scale=float(self.priors.latent_scale),
-            factor=found.posterior,
-        )
-        result = found.with_posterior(posterior.thinned())
-        tree = self._make_tree(context, found, posterior, sampled, targets)
-        if not by_mean_field:
-            bias = "bias_centered" if context.target == "multiclass" else "bias"
-            result = replace(result, converged=warn_unless_mixed(tree, ["coef", bias]))
-        return result, tree
 
-    def _maximise(
-        self, data: Data, context: Context, rng: np.random.Generator
-    ) -> tuple[Result[ProjectionFactor | None], Sampled]:
-        """Mean field: q of the projection, and draws."""
-        result = run_mean_field(
-            data,
-            self.priors,
-            n_components=self.n_components,
-            rng=rng,
-            progressbar=self.schedule.progressbar,
-            **asdict(self.optimization),
-        )
-        state = result.posterior
-        phi = state.projection_precision.mean
-        factor: ProjectionFactor | None = ProjectionFactor(
-            mean=data.design.loadings(state.projection.mean), precision=phi, X=context.X
-        )
-        sampled = Sampled(
-            draws=draw(state, data, context.X, self.priors, rng),
-            fit={
-                "elbo": result.trace,
-                "elbo_terms": np.column_stack(list(result.terms.values())),
-                "restarts": np.array(result.restarts),
-                "projection_precision_mean": without_shared_axis(
-                    phi[None], self.priors.projection_prior
-                )[0],
-            },
-            attrs={"converged": int(result.converged)},
-        )
-        return result.with_posterior(factor), sampled
-
-    def _sample(
-        self, data: Data, context: Context, rng: np.random.Generator
-    ) -> tuple[Result[ProjectionFactor | None], Sampled]:
-        """Draws by Gibbs sampling, NUTS or ADVI, with components aligned."""
-        priors = self.priors
-        size = {"n_components": self.n_components, "n_chains": self.schedule.chains}
-        excluded = {"utilities", "latent_offset", *SPEC.identified}
-        n_draws = self.schedule.chains * self.schedule.draws
-        if n_draws * self.n_components * data.n_samples > datatree.MAX_NUMBERS:
-            excluded.add("latent")
-        sampled = run_sampler(
-            self.inference,
-            self.schedule,
-            init=lambda stream: gibbs.init(data, priors, **size, rng=stream),
-            step=lambda state, stream: gibbs.step(state, data, priors, rng=stream),
-            record=lambda state: gibbs.to_variables(state, priors.projection_prior),
-            stats=lambda state: gibbs.sample_stats(state, data, priors),
-            excluded=excluded,
-            declare=lambda: self.declare(context),
-            spec=SPEC,
+    def _maximise(self, context: Context, data: Data, rng: np.random.Generator) -> Result[State]:
+        priors = self._option("priors")
+        options = self._option("optimization")
+        init = partial(mean_field.init, data, priors, n_components=self.n_components)
+        others = [partial(init, at_random=True)] * (options.n_restarts - 1)
+        return maximise(
+            [init, *others],
+            partial(mean_field.step, data=data, priors=priors),
+            extrapolation=mean_field.extrapolation(data),
+            max_iter=options.max_iter,
+            tol=options.tol,
+            title="BSDR, mean field",
+            progressbar=self.progressbar,
             rng=rng,
         )
-        aligned = align_components(dict(sampled.draws), priors.projection_prior)
-        sampled = replace(sampled, draws=aligned)
-        result = Result(
-            posterior=None,
-            trace=np.asarray(sampled.fit.get("elbo", [])),
-            converged=False,
-            interrupted=sampled.interrupted,
-        )
-        return result, sampled
 
-    def _make_tree(
-        self,
-        context: Context,
-        result: Result[Any],
-        posterior: BSDRDraws,
-        sampled: Sampled,
-        targets: np.ndarray,
-    ) -> xr.DataTree:
-        """Tree of a fit.
+    def _draw(self, state: State, data: Data, rng: np.random.Generator) -> dict[str, FloatArray]:
+        n, r = state.latent.mean.shape
+        n_features = data.design.samples.shape[1]
+        n_draws = int(np.clip(MOST_NUMBERS // (n_features * max(r, data.n_labels)), 20, N_DRAWS))
+        latent = n * r * n_draws <= datatree.MAX_NUMBERS
+        options = {"n_draws": n_draws, "latent": latent, "rng": rng}
+        return mean_field.draw(state, data, self._option("priors"), **options)
+
+    def _align(
+        self, draws: dict[str, FloatArray], rng: np.random.Generator
+    ) -> dict[str, FloatArray]:
+        return align_components(draws, self._option("priors").projection_prior)
+
+    def _describe(
+        self, context: Context, targets: np.ndarray, result: Result[Any], data: Data
+    ) -> tuple[BSDRDraws, xr.DataTree]:
+        """What predicts, and the tree.
 
         The offsets of latent coordinates are free variables in PyMC. The log likelihood of labels
         is log p(y_n | x_n, draw), latent coordinates and utilities integrated out, since
         importance-sampling cross-validation must not use the likelihood given latent coordinates.
         """
+        priors = self._option("priors")
+        sampled = result.sampled
+        assert sampled is not None
         draws = dict(sampled.draws)
-        latent = posterior.embed(context.X)
-        described, of_reference = describe(
-            context,
-            latent.mean,
-            posterior.mean_projection,
-            draws["weights"].mean(axis=(0, 1)),
+        group = dict[str, Any](sampled.fit)
+        state: State | None = result.posterior
+        factor = None
+        if state is not None:
+            phi = state.projection_precision.mean
+            mean = data.design.loadings(state.projection.mean)
+            factor = ProjectionFactor(mean=mean, precision=phi, X=context.X)
+            shared = without_shared_axis(phi[None], priors.projection_prior)[0]
+            group |= {"restarts": np.array(result.restarts), "projection_precision_mean": shared}
+        posterior = BSDRDraws.stack(
+            draws,
+            target=context.target,
+            latent_scale=float(priors.latent_scale),
+            factor=factor,
         )
-        group = {
+        latent = posterior.embed(context.X)
+        weights = draws["weights"].mean(axis=(0, 1))
+        described, of_reference = describe(context, latent.mean, posterior.mean_projection, weights)
+        group |= {
             **described,
             "projection_sd": draws["projection"].std(axis=(0, 1)),
             "latent_mean": latent.mean,
             "latent_cov": latent.cov,
-            **sampled.fit,
         }
         draws["coef"] = context.contrast(draws["projection"] @ draws["weights"])
         if "latent" in draws:
@@ -326,89 +240,23 @@ class BSDRFit:
         if small and exact and context.target != "regression":
             values = posterior.log_likelihood(context.X, targets)  # (S, N)
             groups["log_likelihood"] = {"y": values.reshape(*draws["bias"].shape[:2], -1)}
-        aligned = {} if self.inference == "mean_field" else {"alignment": "signed permutation"}
-        prior = self.priors.projection_prior
         names = ("projection_precision", "projection_precision_mean")
-        return context.fit_tree(
+        tree = context.fit_tree(
             groups,
             SPEC,
             inference_method=self.inference,
             n_components=self.n_components,
-            dims=dict.fromkeys(names, PROJECTION_PRECISION_DIMS[prior]),
+            dims=dict.fromkeys(names, PROJECTION_PRECISION_DIMS[priors.projection_prior]),
             coords={dims.TERM: list(result.terms)},
             attrs={
-                "projection_prior": prior,
+                "projection_prior": priors.projection_prior,
                 "latent_scale": posterior.latent_scale,
                 "interrupted": int(result.interrupted),
-                **aligned,
                 **of_reference,
                 **sampled.attrs,
             },
         )
-
-
-def run_mean_field(
-    data: Data, priors: Priors, *, n_components: int, **options: Any
-) -> Result[State]:
-    """Maximise the bound by sweeps, with the options of `run_coordinate_ascent`."""
-    return run_coordinate_ascent(
-        lambda stream, restart: mean_field.init(
-            data, priors, n_components=n_components, rng=stream, at_random=restart > 0
-        ),
-        lambda state: mean_field.step(state, data, priors),
-        title="BSDR, mean field",
-        extrapolation=Extrapolation(pack=mean_field.pack, unpack=mean_field.unpack),
-        **options,
-    )
-
-
-def draw(
-    state: State, data: Data, X: FloatArray, priors: Priors, rng: np.random.Generator
-) -> dict[str, FloatArray]:
-    """Draws from q by name, (1, S, ...), of a fit to samples X (N, D)."""
-    n, r = state.latent.mean.shape
-    d = X.shape[1]
-    k = data.n_labels
-    n_draws = int(np.clip(MOST_NUMBERS // (d * max(r, k)), 20, N_DRAWS))
-
-    def gammas(q: Gamma) -> FloatArray:
-        return rng.gamma(q.shape, size=(n_draws, *q.shape.shape)) / q.rate
-
-    half = cholesky(state.weights.cov, name="weight covariance")  # (K, 1 + R, 1 + R)
-    noise = rng.standard_normal((n_draws, k, 1 + r))
-    weights = state.weights.mean + np.einsum("kpq,skq->spk", half, noise)
-    phi = state.projection_precision
-    deviations = draw_deviations(DenseDesign(X), phi.mean, priors.latent_scale, (n_draws, r), rng)
-    psi = gammas(state.weight_precision)
-    draws = {
-        "projection": data.design.loadings(state.projection.mean) + deviations,
-        "weights": weights[:, 1:],
-        "bias": weights[:, 0],
-        "projection_precision": without_shared_axis(gammas(phi), priors.projection_prior),
-        "weight_precision": psi[:, 1:],
-        "bias_precision": psi[:, 0],
-    }
-    if state.noise_precision is not None:
-        draws["noise_precision"] = gammas(state.noise_precision)
-    if n * r * n_draws <= datatree.MAX_NUMBERS:
-        root = cholesky(state.latent.cov, name="latent covariance")
-        draws["latent"] = state.latent.mean + rng.standard_normal((n_draws, n, r)) @ root.T
-    return {name: values[None] for name, values in draws.items()}
-
-
-def draw_deviations(
-    design: DenseDesign,
-    precision: FloatArray,
-    latent_scale: float,
-    shape: tuple[int, int],
-    rng: np.random.Generator,
-) -> FloatArray:
-    """S draws of deviations of Q from its mean under q, (S, D, R) with ``shape`` (S, R)."""
-    zero = np.zeros((1, len(design.X), shape[0]))
-    scale = np.array([latent_scale**-2.0])
-    phi = np.broadcast_to(precision, (precision.shape[0], shape[1]))
-    noise = [design.draw(zero, column[None], scale, rng=rng)[0] for column in phi.T]  # (D, S) each
-    return np.stack(noise, axis=2).swapaxes(0, 1)
+        return posterior.thinned(), tree
 
 
 def align_components(

@@ -28,14 +28,16 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from bsdr_models.bsdr.problem import label_log_likelihood
-from bsdr_models.numerics.arrays import FloatArray, ProjectionPrior
+from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.linalg import cholesky, draw_normal
 from bsdr_models.papers.bsdr.design import DenseDesign
 from bsdr_models.papers.bsdr.mean_field import Data, precision_shape, without_shared_axis
 from bsdr_models.papers.bsdr.priors import Priors
+from bsdr_models.papers.checks import check_priors
 from bsdr_models.papers.factors import gamma_log_density, normal_log_density
 from bsdr_models.papers.normal_tail import draw_above
 from bsdr_models.papers.orthant import draw_argmax, moments
+from bsdr_models.papers.sampler import arrays_of
 
 # Acceptance of trajectories at which the step size aims.
 ACCEPTANCE = 0.75
@@ -81,6 +83,7 @@ def init(
 
     The design is dense, since draws are over the features.
     """
+    check_priors(priors, Priors)
     design = _dense(data)
     c = n_chains
     n = data.n_samples
@@ -361,14 +364,11 @@ def _sample_response(
     return replace(state, utilities=sample_utilities(state, data, rng=rng))
 
 
-def to_variables(state: GibbsState, projection_prior: ProjectionPrior) -> dict[str, FloatArray]:
+def to_variables(state: GibbsState, priors: Priors) -> dict[str, FloatArray]:
     """Values with the names and shapes of the augmented PyMC model, and a leading chain axis."""
-    values = {name: getattr(state, name) for name in GibbsState.__dataclass_fields__}
-    values["projection_precision"] = without_shared_axis(
-        state.projection_precision, projection_prior
-    )
-    del values["acceptance_rate"]
-    return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
+    values = arrays_of(replace(state, acceptance_rate=None))
+    phi = without_shared_axis(state.projection_precision, priors.projection_prior)
+    return values | {"projection_precision": phi}
 
 
 def _dense(data: Data) -> DenseDesign:

@@ -15,14 +15,15 @@ References
 """
 
 from dataclasses import dataclass, replace
+from typing import get_args
 
 import numpy as np
 from scipy.special import log_ndtr
 
 from bsdr_models.numerics.arrays import FloatArray, ProjectionPrior, Target
 from bsdr_models.numerics.factors import LOG_2PI, Gamma
-from bsdr_models.numerics.linalg import inv_spd, standardise
-from bsdr_models.papers import orthant
+from bsdr_models.numerics.linalg import cholesky, inv_spd, standardise
+from bsdr_models.papers import checks, orthant
 from bsdr_models.papers.bsdr.design import (
     DenseDesign,
     Design,
@@ -31,7 +32,7 @@ from bsdr_models.papers.bsdr.design import (
     label_indicators,
 )
 from bsdr_models.papers.bsdr.priors import Priors
-from bsdr_models.papers.coordinate_ascent import Bound
+from bsdr_models.papers.coordinate_ascent import Bound, Extrapolation
 from bsdr_models.papers.factors import NormalColumns, NormalRows, RidgeColumns
 from bsdr_models.papers.normal_tail import positive_mean
 
@@ -63,17 +64,22 @@ def make_data(
     X: FloatArray,
     y: np.ndarray,
     *,
-    n_labels: int,
+    n_labels: int | None = None,
     target: Target = "multiclass",
     projection_prior: ProjectionPrior = "entrywise",
 ) -> Data:
-    """Wrap validated arrays, with the design that suits the prior.
+    """Samples X (N, D) and classes 0 to K - 1 (N,), label sets or real outputs (N, K).
 
-    A columnwise prior is invariant to rotations of the features, so after one decomposition of X
-    every sweep is element-wise.
+    ``projection_prior`` is that of the priors. A columnwise one is invariant to rotations of the
+    features, so after one decomposition of X every sweep is element-wise.
     """
+    checks.check_choice("projection_prior", projection_prior, get_args(ProjectionPrior))
+    X = checks.read_samples(X)
+    y, k = checks.read_targets(y, target, len(X))
+    if n_labels not in (None, k):
+        raise ValueError(f"n_labels={n_labels!r}, but y has {k} labels")
     design: Design = SpectralDesign.of(X) if projection_prior == "columnwise" else DenseDesign(X)
-    return Data(design=design, y=y, n_labels=n_labels, target=target)
+    return Data(design=design, y=y, n_labels=k, target=target)
 
 
 def precision_shape(projection_prior: ProjectionPrior, d: int, r: int) -> tuple[int, int]:
@@ -120,6 +126,7 @@ def init(
     at_random: bool = False,
 ) -> State:
     """Initial state: latent coordinates in discriminant directions or random, vague weights."""
+    checks.check_priors(priors, Priors)
     n = data.n_samples
     d = data.n_features
     r = n_components
@@ -282,6 +289,11 @@ def step(state: State, data: Data, priors: Priors) -> tuple[State, Bound]:
     return state, Bound(elbo_terms(state, data, priors))
 
 
+def extrapolation(data: Data) -> Extrapolation[State]:
+    """The acceleration of `papers.maximise`."""
+    return Extrapolation(pack=pack, unpack=unpack)
+
+
 def pack(state: State) -> FloatArray:
     """Vector of the values that the next sweep reads, for extrapolation."""
     q = state.projection
@@ -308,6 +320,49 @@ def unpack(vector: FloatArray, state: State) -> State:
         weights=replace(w, mean=weights.reshape(w.mean.shape)),
         utilities=replace(t, mean=utilities.reshape(t.mean.shape)),
     )
+
+
+def draw(
+    state: State,
+    data: Data,
+    priors: Priors,
+    *,
+    rng: np.random.Generator,
+    n_draws: int = 500,
+    latent: bool = True,
+) -> dict[str, FloatArray]:
+    """Draws from q by the names of the PyMC model, (S, ...), with or without those of Z."""
+    n, r = state.latent.mean.shape
+    k = data.n_labels
+
+    def gammas(q: Gamma) -> FloatArray:
+        return rng.gamma(q.shape, size=(n_draws, *q.shape.shape)) / q.rate
+
+    half = cholesky(state.weights.cov, name="weight covariance")  # (K, 1 + R, 1 + R)
+    noise = rng.standard_normal((n_draws, k, 1 + r))
+    weights = state.weights.mean + np.einsum("kpq,skq->spk", half, noise)
+    phi = state.projection_precision
+    zero = np.zeros((1, n, n_draws))
+    scale = np.array([priors.latent_scale**-2.0])
+    columns = np.broadcast_to(phi.mean, (len(phi.mean), r)).T
+    design = DenseDesign(data.design.samples)
+    deviations = [design.draw(zero, each[None], scale, rng=rng)[0] for each in columns]  # (D, S)
+    psi = gammas(state.weight_precision)
+    mean = data.design.loadings(state.projection.mean)
+    draws = {
+        "projection": mean + np.stack(deviations, axis=2).swapaxes(0, 1),
+        "weights": weights[:, 1:],
+        "bias": weights[:, 0],
+        "projection_precision": without_shared_axis(gammas(phi), priors.projection_prior),
+        "weight_precision": psi[:, 1:],
+        "bias_precision": psi[:, 0],
+    }
+    if state.noise_precision is not None:
+        draws["noise_precision"] = gammas(state.noise_precision)
+    if latent:
+        root = cholesky(state.latent.cov, name="latent covariance")
+        draws["latent"] = state.latent.mean + rng.standard_normal((n_draws, n, r)) @ root.T
+    return draws
 
 
 def elbo_terms(state: State, data: Data, priors: Priors) -> dict[str, float]:

@@ -79,10 +79,10 @@ class Optimization(Options):
     n_restarts : int, default=1
         Restarts, of which the one with the highest bound is selected: the first from discriminant
         directions, the others from random coordinates.
-    max_iter : int, default=500
+    max_iter : int, default=2000
         Iterations per restart.
     tol : float, default=1e-3
-        Mean field stops when a round gains less than this many nats.
+        Mean field stops when 50 rounds of two or three iterations gain less than this many nats.
 
     Raises
     ------
@@ -103,7 +103,7 @@ class Optimization(Options):
     _constraints: ClassVar[dict[str, list[object]]] = ITERATIONS
 
     n_restarts: int = 1
-    max_iter: int = 500
+    max_iter: int = 2000
     tol: float = 1e-3
 
 

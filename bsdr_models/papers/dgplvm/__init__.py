@@ -16,7 +16,12 @@ Eqs. (17), (18), back-constraint             ``map.kernel_mapping``
 
 from bsdr_models.lazy import load_on_use
 
-_PUBLIC = {"build_model": "model", "fit": "fitting", "predict": "fitting"}
+_PUBLIC: dict[str, str | None] = {
+    "build_model": "model",
+    "fit": "fitting",
+    "map": None,
+    "predict": "fitting",
+}
 
 __all__ = list(_PUBLIC)
 __getattr__ = load_on_use(__name__, _PUBLIC)

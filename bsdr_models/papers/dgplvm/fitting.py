@@ -1,7 +1,8 @@
 """Fits of the paper's model as trees, and predictions from them."""
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 import numpy as np
 import xarray as xr
@@ -14,17 +15,14 @@ from bsdr_models.dgplvm.map_search import Mode
 from bsdr_models.dgplvm.objective import choose_criterion
 from bsdr_models.dgplvm.posterior import DGPLVMPosterior, Draw, FitResult
 from bsdr_models.dgplvm.priors import CriterionName, DGPLVMOptimization, DGPLVMPriors
-from bsdr_models.dgplvm.probit import EP
 from bsdr_models.dgplvm.problem import DGPLVMProblem, class_centroids
-from bsdr_models.dgplvm.trees import make_tree, relevance
-from bsdr_models.estimators.base import warn_of
+from bsdr_models.dgplvm.trees import SPEC, make_tree, relevance
 from bsdr_models.estimators.calibration import Calibration
 from bsdr_models.inference import dims
 from bsdr_models.inference.datatree import Context
 from bsdr_models.inference.trees import read_draws
 from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, TargetLike
-from bsdr_models.numerics.rng import RandomState, as_generator
-from bsdr_models.papers.dgplvm.laplace import LAPLACE
+from bsdr_models.options import COUNT, POSITIVE, StrOptions
 from bsdr_models.papers.dgplvm.map import (
     PaperEmbedder,
     PaperObjective,
@@ -32,35 +30,19 @@ from bsdr_models.papers.dgplvm.map import (
     fit_paper,
     kernel_mapping,
 )
-from bsdr_models.papers.training import read_new, read_training
+from bsdr_models.papers.fitting import PaperFit, fit_tree, read_new
 
 if TYPE_CHECKING:
     import pymc as pm
 
-Approximation = Literal["ep", "laplace"]
-# Posteriors of the Gaussian process classifier.
-APPROXIMATIONS = {"ep": EP, "laplace": LAPLACE}
 # Distance of class centroids, relative to the largest feature, that counts as rounding error.
 SAME_CENTROIDS = 1e-10
 # Dims of the free variables of the PyMC model.
 FREE_DIMS = {"latent_raw": (dims.BASIS, dims.COMPONENT), "theta": (dims.THETA,)}
 
 
-def fit(
-    X: SamplesLike,
-    y: TargetLike,
-    *,
-    n_components: int = 2,
-    weight: float = 1e4,
-    criterion: CriterionName = "auto",
-    width: float = 2.0,
-    approximation: Approximation = "ep",
-    unlabeled: object = None,
-    optimization: DGPLVMOptimization | None = None,
-    progressbar: bool = False,
-    random_state: RandomState = None,
-) -> xr.DataTree:
-    """Local minimum of the paper's objective, Eq. (13).
+def fit(X: SamplesLike, y: TargetLike, **arguments: Any) -> xr.DataTree:
+    """Local minimum of the paper's objective, Eq. (13), as a tree.
 
     Parameters
     ----------
@@ -68,23 +50,8 @@ def fit(
         Samples as the model sees them: scale features before.
     y : array-like of shape (N,)
         Classes.
-    n_components : int, default=2
-        R, from 1 to D.
-    weight : float, default=1e4
-        1 / sigma_d**2, weight of the discriminative prior.
-    criterion : str, default="auto"
-        Measure of class separation, see :class:`bsdr_models.DGPLVMPriors`.
-    width : float, default=2
-        Width gamma of the back-constraint, Eq. (18), in units of the inverse median squared
-        distance of the samples.
-    approximation : {"ep", "laplace"}, default="ep"
-        Posterior of the Gaussian process classifier by expectation propagation or Laplace's method.
-    unlabeled : scalar, optional
-        Value of y that marks a missing label.
-    optimization : DGPLVMOptimization, optional
-        Restarts, iterations and tolerance, see :class:`bsdr_models.DGPLVMOptimization`.
-    progressbar, random_state
-        As for :class:`bsdr_models.DGPLVMClassifier`.
+    **arguments
+        Those of :class:`bsdr_models.papers.PaperDGPLVMClassifier`, but for ``standardize``.
 
     Returns
     -------
@@ -92,14 +59,9 @@ def fit(
         With ``posterior``, the mode as a single draw, ``fit``, ``observed_data`` and
         ``constant_data``.
 
-    Raises
-    ------
-    ValueError
-        If shapes disagree, values are not finite, there are fewer than two classes, or their
-        centroids coincide.
-
     See Also
     --------
+    predict : predictions from the tree.
     bsdr_models.papers.PaperDGPLVMClassifier : the same fit as an estimator.
 
     Examples
@@ -115,20 +77,7 @@ def fit(
     >>> tree["posterior/latent"].shape
     (1, 1, 50, 2)
     """
-    config = {"n_components": n_components, "weight": weight, "width": width}
-    context, index = read_training(X, y, n_components, unlabeled=unlabeled, config=config)
-    arguments = DGPLVMFit(
-        n_components=n_components,
-        weight=weight,
-        criterion=criterion,
-        width=width,
-        approximation=approximation,
-        optimization=optimization or DGPLVMOptimization(),
-        progressbar=progressbar,
-    )
-    result, tree = arguments.run(context, index, as_generator(random_state))
-    warn_of(result)
-    return tree
+    return fit_tree(DGPLVMFit(**arguments), X, y)
 
 
 def predict(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
@@ -146,13 +95,6 @@ def predict(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
     Returns
     -------
     ndarray of shape (M, K)
-
-    Raises
-    ------
-    TypeError
-        If `tree` is not a DataTree.
-    ValueError
-        If variables are missing, or X has other features.
 
     See Also
     --------
@@ -176,9 +118,8 @@ def predict(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
     training = tree["constant_data/X"].to_numpy()
     mapping = kernel_mapping(training, tree.attrs["width"])
     embedder = PaperEmbedder.of(mapping, mode["latent_raw"].to_numpy())
-    approximation = APPROXIMATIONS[tree.attrs["approximation"]]
     index = tree["fit/y_index"].to_numpy()
-    functions, _ = fit_gp_classifier(latent, index, approximation=approximation)
+    functions, _ = fit_gp_classifier(latent, index)
     calibration = Calibration(
         temperature=tree.attrs["temperature"],
         signal=tree.attrs["signal"],
@@ -189,39 +130,50 @@ def predict(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
     return np.exp(posterior.log_probabilities(read_new(tree, X)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DGPLVMFit:
-    """Arguments of a fit to validated samples and classes."""
+@dataclass(eq=False, repr=False)
+class DGPLVMFit(PaperFit):
+    """Arguments of a fit of D-GPLVM, and how it runs."""
 
-    n_components: int
-    weight: float
-    criterion: CriterionName
-    width: float
-    approximation: Approximation
-    optimization: DGPLVMOptimization
-    progressbar: bool
+    n_components: int | None = None
+    _: KW_ONLY
+    weight: float = 1e4
+    criterion: CriterionName = "auto"
+    width: float = 2.0
+    unlabeled: object = None
+    optimization: DGPLVMOptimization | None = None
 
-    def declare(self, context: Context) -> "pm.Model":
-        """The PyMC model of the training samples."""
+    _spec = SPEC
+    _option_types: ClassVar[dict[str, type[Any]]] = {"optimization": DGPLVMOptimization}
+    _parameter_constraints: ClassVar[Mapping[str, Sequence[object]]] = {
+        "n_components": [COUNT, None],
+        "weight": [POSITIVE],
+        "criterion": [StrOptions(set(get_args(CriterionName)))],
+        "width": [POSITIVE],
+    }
+
+    def _size(self, context: Context) -> int:
+        """Number of components."""
+        return self.n_components or min(2, len(context.labels) - 1)
+
+    def _declare(self, context: Context) -> "pm.Model":
         from bsdr_models.papers.dgplvm.model import build_model
 
         assert context.index is not None
         return build_model(
             context.X,
             context.index,
-            n_components=self.n_components,
+            n_components=self._size(context),
             weight=self.weight,
             criterion=self.criterion,
             width=self.width,
             unlabeled=-1,
         )
 
-    def run(
-        self, context: Context, index: IntArray, rng: np.random.Generator
+    def _run(
+        self, context: Context, targets: np.ndarray, rng: np.random.Generator
     ) -> tuple[FitResult, xr.DataTree]:
-        """Result and tree of classes (N,), -1 without a label."""
-        problem = self._make_problem(context, index, rng)
-        centroids = class_centroids(problem.X, index)
+        problem = self._make_problem(context, targets, rng)
+        centroids = class_centroids(problem.X, targets)
         largest = np.abs(problem.X[problem.known]).max()
         if np.ptp(centroids, axis=0).max() < SAME_CENTROIDS * largest:
             raise ValueError(
@@ -230,19 +182,18 @@ class DGPLVMFit:
             )
         mapping = kernel_mapping(problem.X, self.width)
         mode = fit_paper(problem, mapping, rng, progressbar=self.progressbar)
-        result = classify(mode, problem, self.approximation)
+        result = classify(mode, problem)
         attrs = {
             "weight": self.weight,
             "criterion": problem.criterion,
             "width": self.width,
-            "approximation": self.approximation,
             "objective": "log posterior density",
             **result.posterior.calibration.attrs(),
         }
         tree = make_tree(
             result,
             replace(context, attrs={**context.attrs, **attrs}),
-            fit={"relevance": relevance(result.left_out.mean, index)},
+            fit={"relevance": relevance(result.left_out.mean, targets)},
             method="map",
             dims=FREE_DIMS,
         )
@@ -252,6 +203,7 @@ class DGPLVMFit:
         self, context: Context, index: IntArray, rng: np.random.Generator
     ) -> DGPLVMProblem:
         """Training samples with the folds whose left-out predictions choose a temperature."""
+        n_components = self._size(context)
         n_classes = len(context.labels)
         training = Training.of(
             context.X,
@@ -266,27 +218,21 @@ class DGPLVMFit:
         return DGPLVMProblem(
             X=training.X,
             y_index=index,
-            n_components=self.n_components,
-            criterion=choose_criterion(self.criterion, self.n_components, n_classes, n_labelled),
-            optimization=self.optimization,
+            n_components=n_components,
+            criterion=choose_criterion(self.criterion, n_components, n_classes, n_labelled),
+            optimization=self._option("optimization"),
             priors=DGPLVMPriors(weight=self.weight, criterion=self.criterion),
             training=training,
         )
 
 
-def classify(
-    mode: Mode[PaperObjective], problem: DGPLVMProblem, approximation: Approximation
-) -> FitResult:
+def classify(mode: Mode[PaperObjective], problem: DGPLVMProblem) -> FitResult:
     """Result of a mode with a classifier of its latent coordinates; Eq. (17) embeds new samples."""
     gram = mode.objective.gram
     theta = np.exp(mode.log_parameters)
     raw, _ = mode.objective.unpack(mode.search.x)
     signal, inverse_width, _, inverse_noise = theta.tolist()
-    functions, log_odds = fit_gp_classifier(
-        mode.latent,
-        problem.y_index,
-        approximation=APPROXIMATIONS[approximation],
-    )
+    functions, log_odds = fit_gp_classifier(mode.latent, problem.y_index)
     variables: dict[str, float | FloatArray] = {
         "signal_variance": signal / gram.variance,
         "lengthscale": inverse_width**-0.5,

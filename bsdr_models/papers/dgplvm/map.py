@@ -24,6 +24,7 @@ no constraint, but it affects which optimum is found, and embeds new samples.
 
 import math
 from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
 from scipy.linalg import blas, solve_triangular
@@ -31,8 +32,8 @@ from scipy.spatial.distance import pdist
 
 from bsdr_models.dgplvm.back_constraint import Embedder, MappingPrior, make_mapping
 from bsdr_models.dgplvm.map_search import Mode, collapsed_classes, find_mode
-from bsdr_models.dgplvm.objective import Gradient, Objective, make_criterion
-from bsdr_models.dgplvm.priors import LogUniform
+from bsdr_models.dgplvm.objective import Gradient, Objective, choose_criterion, make_criterion
+from bsdr_models.dgplvm.priors import CriterionName, DGPLVMPriors, LogUniform
 from bsdr_models.dgplvm.problem import (
     DGPLVMProblem,
     Evaluation,
@@ -41,8 +42,12 @@ from bsdr_models.dgplvm.problem import (
     factorise,
     normal_density,
 )
-from bsdr_models.numerics.arrays import FloatArray
+from bsdr_models.inference.optimise import run_map
+from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.kernels import rbf, rbf_gradient, squared_distances
+from bsdr_models.options import COUNT, check_number
+from bsdr_models.papers import checks
+from bsdr_models.papers.coordinate_ascent import Bound
 
 THETA = ("output variance", "inverse squared width", "bias", "inverse noise variance")
 # Lowest and highest theta for features of unit variance; initial theta there for latent
@@ -57,6 +62,8 @@ _UNITS = np.array([1.0, 0.0, 1.0, -1.0])
 NO_SIGNAL = 1e-3
 # Criterion below which every class has collapsed to a point.
 NO_SCATTER = 1e-6
+# Iterations of a step.
+N_ITERATIONS = 20
 # Distance of log theta to a bound that counts as being at it.
 _AT_BOUND = 1e-3
 
@@ -131,6 +138,64 @@ class PaperObjective(Objective):
         return evaluate_paper(latent, log_kernel, self.gram)
 
 
+def make_data(
+    X: FloatArray,
+    y: IntArray,
+    *,
+    n_components: int,
+    weight: float = 1e4,
+    criterion: CriterionName = "auto",
+    width: float | None = 2.0,
+) -> PaperObjective:
+    """Objective of samples X (N, D) and classes 0 to K - 1 (N,), -1 without a label."""
+    X = checks.read_samples(X)
+    y = checks.read_classes(y, len(X), unlabeled=True)
+    check_number("n_components", n_components, COUNT)
+    checks.check_choice("criterion", criterion, get_args(CriterionName))
+    for name, value in {"weight": weight, "width": width or 1.0}.items():
+        check_number(name, value)
+    n_labelled = int(np.count_nonzero(y >= 0))
+    chosen = choose_criterion(criterion, n_components, int(y.max()) + 1, n_labelled)
+    problem = DGPLVMProblem(
+        X=X,
+        y_index=y,
+        n_components=n_components,
+        criterion=chosen,
+        priors=DGPLVMPriors(weight=weight, criterion=criterion),
+    )
+    return make_objective(problem, kernel_mapping(X, width))
+
+
+def init(data: PaperObjective, *, rng: np.random.Generator) -> FloatArray:
+    """Principal components and initial theta as a vector, which `data.unpack` splits."""
+    X = data.mapping.samples
+    problem = DGPLVMProblem(X=X, y_index=data.criterion.order, n_components=data.n_components)
+    return data.pack(problem.starts(1, rng)[0], data.log_medians)
+
+
+def step(state: FloatArray, data: PaperObjective) -> tuple[FloatArray, Bound]:
+    """Some iterations of L-BFGS, which never raise the objective; its terms are negative.
+
+    ``data.latent(state)`` are the latent coordinates, (N, R).
+    """
+    found = run_map(data, [state], bounds=data.bounds(len(state)), max_iter=N_ITERATIONS).x
+    terms = data.terms(data.latent(found), data.unpack(found)[1])
+    return found, Bound({name: -value for name, value in terms.values.items()})
+
+
+def make_objective(problem: DGPLVMProblem, mapping: MappingPrior) -> PaperObjective:
+    """Eq. (13) of a problem."""
+    gram = FeatureGram.of(problem.X - problem.X.mean(axis=0))
+    return PaperObjective(
+        gram=gram,
+        criterion=make_criterion(problem.criterion, problem.y_index),
+        weight=problem.priors.weight,
+        n_components=problem.n_components,
+        parameter_priors=theta_priors(gram),
+        mapping=mapping,
+    )
+
+
 def fit_paper(
     problem: DGPLVMProblem,
     mapping: MappingPrior,
@@ -139,15 +204,7 @@ def fit_paper(
     progressbar: bool = False,
 ) -> Mode[PaperObjective]:
     """Minimise the paper's objective within bounds."""
-    gram = FeatureGram.of(problem.X - problem.X.mean(axis=0))
-    objective = PaperObjective(
-        gram=gram,
-        criterion=make_criterion(problem.criterion, problem.y_index),
-        weight=problem.priors.weight,
-        n_components=problem.n_components,
-        parameter_priors=theta_priors(gram),
-        mapping=mapping,
-    )
+    objective = make_objective(problem, mapping)
     initial = problem.starts(int(problem.optimization.n_restarts), rng)
     return find_mode(objective, initial, problem.optimization, progressbar=progressbar)
 

@@ -1,0 +1,227 @@
+"""Fits of the papers' models to trees: what they have in common."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, asdict, dataclass, replace
+from functools import partial
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+
+import numpy as np
+import xarray as xr
+from sklearn.utils.validation import check_array, check_consistent_length
+
+from bsdr_models.data.targets import Targets, read_classes
+from bsdr_models.data.validation import (
+    check_features,
+    column_names,
+    read_numbers,
+    warn_unless_mixed,
+)
+from bsdr_models.estimators.arguments import Arguments
+from bsdr_models.estimators.base import warn_of
+from bsdr_models.inference.datatree import MAX_NUMBERS, Context
+from bsdr_models.inference.dims import FEATURE
+from bsdr_models.inference.result import Result
+from bsdr_models.inference.sampling import Sampled
+from bsdr_models.inference.spec import ModelSpec
+from bsdr_models.numerics.arrays import FloatArray, SamplesLike, TargetLike
+from bsdr_models.numerics.outliers import Reference
+from bsdr_models.numerics.relevance import feature_relevance, relevance
+from bsdr_models.numerics.rng import RandomState, as_generator
+from bsdr_models.options import COUNT, Sampling, StrOptions
+from bsdr_models.papers.sampler import sample
+
+if TYPE_CHECKING:
+    import pymc as pm
+
+Inference = Literal["mean_field", "gibbs", "nuts", "advi"]
+
+
+@dataclass(eq=False, repr=False)
+class PaperFit(Arguments, ABC):
+    """Arguments of a fit, and how it runs; the estimators add the scaling of the features."""
+
+    _: KW_ONLY
+    progressbar: bool = False
+    random_state: RandomState = None
+
+    _spec: ClassVar[ModelSpec]
+
+    @abstractmethod
+    def _declare(self, context: Context) -> "pm.Model":
+        """The PyMC model of the training samples."""
+
+    @abstractmethod
+    def _run(
+        self, context: Context, targets: np.ndarray, rng: np.random.Generator
+    ) -> tuple[Result[Any], xr.DataTree]:
+        """Result, which predicts those features that vary, and tree, of coded targets."""
+
+
+def fit_tree(
+    arguments: PaperFit, X: SamplesLike, y: TargetLike, *, regression: bool = False
+) -> xr.DataTree:
+    """Tree of a fit to samples as they are, of a name or number for each feature."""
+    arguments._check_params()
+    array, names = check_features(X, y, arguments.n_components or 1)
+    if regression:
+        outputs = read_numbers(y).reshape(len(array), -1)
+        labels = np.array(column_names(y, "y", outputs.shape[1]))
+        targets = Targets(kind="regression", y=outputs, coded=outputs, names=labels)
+    else:
+        targets = read_classes(y, getattr(arguments, "unlabeled", None), several=True)
+    check_consistent_length(array, targets.y)
+    context = Context(
+        X=array,
+        y=targets.y,
+        index=targets.index,
+        labels=targets.names,
+        target=targets.kind,
+        feature_names=names,
+        config=arguments._config(),
+    )
+    rng = as_generator(arguments.random_state)
+    result, tree = arguments._run(context, targets.coded, rng)
+    warn_of(result)
+    return tree
+
+
+@dataclass(eq=False, repr=False)
+class SampledFit(PaperFit):
+    """A fit by mean field, from whose optimum draws are taken, or by a sampler."""
+
+    n_components: int = 2
+    _: KW_ONLY
+    inference: Inference = "mean_field"
+    sampling: Sampling | None = None
+
+    _gibbs: ClassVar[ModuleType]
+    _unrecorded: ClassVar[frozenset[str]]  # variables of the sampler that the tree does not hold
+    _alignment: ClassVar[str]  # how components are aligned
+    _parameter_constraints: ClassVar[Mapping[str, Sequence[object]]] = {
+        "n_components": [COUNT],
+        "inference": [StrOptions(set(get_args(Inference)))],
+    }
+
+    @abstractmethod
+    def _make_data(self, context: Context, targets: np.ndarray) -> Any:
+        """Data of the step functions."""
+
+    @abstractmethod
+    def _maximise(self, context: Context, data: Any, rng: np.random.Generator) -> Result[Any]:
+        """The state of mean field with the largest bound."""
+
+    @abstractmethod
+    def _draw(self, state: Any, data: Any, rng: np.random.Generator) -> dict[str, FloatArray]:
+        """Draws of such a state by name, (S, ...)."""
+
+    @abstractmethod
+    def _align(
+        self, draws: dict[str, FloatArray], rng: np.random.Generator
+    ) -> dict[str, FloatArray]:
+        """Draws of a sampler, (C, S, ...), with their components aligned."""
+
+    @abstractmethod
+    def _describe(
+        self, context: Context, targets: np.ndarray, result: Result[Any], data: Any
+    ) -> tuple[Any, xr.DataTree]:
+        """What predicts, and the tree, of a result with draws."""
+
+    def _size(self, context: Context) -> int:
+        """Number of components."""
+        return self.n_components
+
+    def _run(
+        self, context: Context, targets: np.ndarray, rng: np.random.Generator
+    ) -> tuple[Result[Any], xr.DataTree]:
+        data = self._make_data(context, targets)
+        by_mean_field = self.inference == "mean_field"
+        if by_mean_field:
+            result = self._maximise(context, data, rng)
+            drawn = self._draw(result.posterior, data, rng)
+            sampled = Sampled(
+                draws={name: values[None] for name, values in drawn.items()},
+                fit={
+                    "elbo": result.trace,
+                    "elbo_terms": np.column_stack(list(result.terms.values())),
+                },
+                attrs={"converged": int(result.converged)},
+            )
+        else:
+            sampled = self._sample(data, context, rng)
+            sampled = replace(sampled, draws=self._align(dict(sampled.draws), rng))
+            result = Result(
+                posterior=None,
+                trace=np.asarray(sampled.fit.get("elbo", [])),
+                converged=False,
+                interrupted=sampled.interrupted,
+            )
+        result = replace(result, sampled=sampled)
+        posterior, tree = self._describe(context, targets, result, data)
+        if not by_mean_field:
+            tree.attrs["alignment"] = self._alignment
+            names = [name for name in self._spec.identified if name in tree["posterior"]]
+            result = replace(result, converged=warn_unless_mixed(tree, names))
+        return replace(result, sampled=None).with_posterior(posterior), tree
+
+    def _sample(self, data: Any, context: Context, rng: np.random.Generator) -> Sampled:
+        """Draws of those variables that the tree holds, latent coordinates unless too many."""
+        schedule = self._schedule()
+        priors = self._option("priors")
+        size = {"n_components": self._size(context), "n_chains": schedule.chains}
+        excluded = self._unrecorded
+        if schedule.chains * schedule.draws * size["n_components"] * len(context.X) > MAX_NUMBERS:
+            excluded = excluded | {"latent"}
+        if self.inference != "gibbs":
+            # PyMC takes most of a second to load.
+            from bsdr_models.inference.engines import run_pymc
+
+            declared = self._declare(context)
+            options = {"rng": rng, "excluded": excluded, **asdict(schedule)}
+            return run_pymc(self.inference, declared, self._spec, **options)
+        gibbs = self._gibbs
+
+        def record(state: Any) -> dict[str, FloatArray]:
+            values = gibbs.to_variables(state, priors)
+            return {name: value for name, value in values.items() if name not in excluded}
+
+        return sample(
+            partial(gibbs.init, data, priors, **size),
+            partial(gibbs.step, data=data, priors=priors),
+            record=record,
+            stats=partial(gibbs.sample_stats, data=data, priors=priors),
+            draws=schedule.draws,
+            tune=schedule.tune,
+            progressbar=schedule.progressbar,
+            rng=rng,
+        )
+
+
+def read_new(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
+    """New samples (M, D) as a finite array, of as many features as those of a tree."""
+    array: FloatArray = check_array(X, dtype=np.float64, input_name="X")
+    group = "posterior" if FEATURE in tree["posterior"].sizes else "constant_data"
+    n_features = tree[group].sizes[FEATURE]
+    if array.shape[1] != n_features:
+        raise ValueError(f"X has {array.shape[1]} features, the tree has {n_features}")
+    return array
+
+
+def describe(
+    context: Context, latent: FloatArray, loadings: FloatArray, weights: FloatArray
+) -> tuple[dict[str, object], dict[str, float]]:
+    """Summaries and root attributes of a linear map of the features, by name.
+
+    Of latent coordinates (N, R), the map (P, R) and its weights (R, K) in the class scores.
+    """
+    contrast = context.contrast(weights)
+    reference = Reference.learn(context.X, loadings)
+    group: dict[str, object] = {
+        "projection_mean": loadings,
+        "relevance": relevance(latent, contrast),
+        "feature_relevance": feature_relevance(loadings, contrast),
+    }
+    if reference is None:
+        return group, {}
+    return group | reference.compare_training(context.X), reference.attrs()
