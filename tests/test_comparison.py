@@ -119,15 +119,6 @@ def test_samples_held_out_several_times_count_once(classes):
     assert compare(X, y, cv=splits[:2]).table.loc["BSDR", "log_loss"] > 0.0
 
 
-def test_kernel_matrices_are_selected_on_both_axes(classes):
-    X, y = classes
-    precomputed = SVC(kernel="precomputed", probability=True, random_state=0)
-    linear = SVC(kernel="linear", probability=True, random_state=0)
-    found = compare(X @ X.T, y, {"kernel": precomputed}, cv=FOLDS).table.loc["kernel", "log_loss"]
-    expected = compare(X, y, {"linear": linear}, cv=FOLDS).table.loc["linear", "log_loss"]
-    assert found == pytest.approx(expected, rel=1e-6)
-
-
 def test_a_model_that_fails_leaves_the_others(classes):
     with pytest.warns(UserWarning, match=r"other has no scores: 5 of 5 fits failed .*out of luck"):
         found = compare(*classes, {"other": Broken()})

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -176,17 +174,6 @@ def test_worker_that_is_killed_changes_no_bit(monkeypatch):
     np.testing.assert_array_equal(ours, theirs)
 
 
-def test_wrong_labels_have_the_predictions_of_samples_in_memory():
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((600, 10))
-    truth = (X @ rng.standard_normal((10, 4))).argmax(axis=1)
-    y = np.where(rng.random(600) < 0.05, rng.integers(4, size=600), truth)
-    memory = BSDRClassifier(inference="laplace", random_state=0).fit(X, y)
-    model = BSDRClassifier(random_state=0).fit(da.from_array(X, chunks=(170, 10)), y)
-    assert model.score(X, truth) == pytest.approx(memory.score(X, truth), abs=0.005)
-    assert model.score(X, truth) > 0.93
-
-
 def test_predictions_come_chunk_by_chunk(fitted):
     model, X, _ = fitted
     for method in ("predict", "predict_proba", "transform"):
@@ -216,15 +203,3 @@ def test_models_fitted_in_memory_predict_by_chunks(name):
         np.testing.assert_allclose(found, getattr(model, method)(X), rtol=1e-8, atol=1e-10)
     with pytest.raises(ValueError, match="12 features"):
         model.predict(da.from_array(X[:, :12]))
-
-
-def test_dask_is_not_imported_for_an_array():
-    code = """
-import sys
-import numpy as np
-from bsdr_models.large.dask_arrays import is_dask
-assert not is_dask(np.zeros((3, 2)))
-print({"dask", "distributed"} & set(sys.modules))
-"""
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "set()"

@@ -303,7 +303,7 @@ for path in sys.argv[2:]:
     X = np.load(sys.argv[1])
     answers = [model.predict(X), model.predict_proba(X), *model.transform(X, return_cov=True)]
     np.savez(path + ".npz", *answers)
-heavy = {"pymc", "pytensor", "matplotlib", "arviz", "arviz_base"}
+heavy = {"pymc", "pytensor", "matplotlib", "arviz", "arviz_base", "dask", "distributed"}
 print(*sorted(heavy & set(sys.modules)))
 """
 
@@ -548,20 +548,6 @@ def test_a_file_of_another_version(change, saved):
     assert_refused(
         saved, r"version 9\.9 of bsdr_models \(format \d+\), .* of this version [\d.]+ \(format \d"
     )
-
-
-def test_json_that_unpacks_to_more_than_a_model_holds(saved, monkeypatch):
-    """Of a hundred megabytes in a small file nothing is parsed."""
-    rewrite(saved, lambda members: members.update({persistence.HEADER: b" " * 10**6}))
-    monkeypatch.setattr(persistence, "MAX_JSON", 500_000)
-    assert_refused(saved, "bsdr_models.json has 1000000 bytes")
-
-
-def test_an_attribute_in_the_place_of_a_method(saved, small):
-    model = copy(small[0])
-    vars(model)["predict"] = None
-    model.save(saved)
-    assert_refused(saved, "it replaces the method 'predict'")
 
 
 def test_a_method_of_a_member_that_is_replaced(tmp_path):

@@ -200,17 +200,6 @@ class TestGroups:
             assert all(in_one_fold(fold, source) for fold in found.divisions)
             assert len(np.unique(found.groups)) == 60
 
-    def test_other_samples_that_resemble_each_other_are_not(self):
-        data = with_copies()
-        data.X += 0.01 * np.random.default_rng(6).standard_normal(data.X.shape)
-        assert make(data).groups is None
-
-    def test_equal_samples_of_few_values_are_in_several_folds(self):
-        X = np.random.default_rng(3).integers(3, size=(80, 3)).astype(float)
-        found = make(Data(X, np.arange(80) % 2))
-        assert found.groups is None
-        assert not in_one_fold(found.divisions[0], np.unique(X, axis=0, return_inverse=True)[1])
-
     def test_those_of_the_user_are_in_one_fold(self):
         data = of_subjects()
         for seed in range(5):

@@ -113,7 +113,7 @@ def set_samples(model, X, y):
     )
 
 
-@pytest.mark.parametrize("model", quick([*LINEAR, *MAPS, *PAPER], "views"))
+@pytest.mark.parametrize("model", quick([*LINEAR, *MAPS, *PAPER]))
 def test_labels_of_training_samples(model):
     X, y, *_ = samples(model)
     with fitted(model).model_:
@@ -131,7 +131,7 @@ def test_labels_of_new_samples(model):
     assert_right(drawn, model, X[:40], y[:40])
 
 
-@pytest.mark.parametrize("model", quick(REGRESSORS, "paper-regression"))
+@pytest.mark.parametrize("model", quick(REGRESSORS))
 def test_means_of_outputs(model):
     X, _, new, y = samples(model)
     own = {"sample_vars": "latent_offset", "var_names": "y"}
@@ -233,7 +233,7 @@ def assert_scores(scores, model, X, *, informed=False):
 
 
 @pytest.mark.filterwarnings("ignore:The effect of Potentials")
-@pytest.mark.parametrize("model", quick(GAUSSIAN_PROCESSES, "process"))
+@pytest.mark.parametrize("model", quick(GAUSSIAN_PROCESSES))
 def test_latent_coordinates_of_a_mode(model):
     """Nothing is observed; the model maps the mode to the latent coordinates of the tree."""
     with fitted(model).model_:
@@ -245,9 +245,8 @@ def test_latent_coordinates_of_a_mode(model):
         np.testing.assert_allclose(found[name], tree[name], atol=1e-8)
 
 
-@pytest.mark.parametrize(
-    "kind", [PaperBM2PCAClassifier, pytest.param(PaperBSDRClassifier, marks=SLOW)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [PaperBM2PCAClassifier, PaperBSDRClassifier])
 def test_draws_by_pymc_hold_every_free_variable(kind, short_pymc):
     """Those of each sample as well; a few steps of ADVI."""
     options = {"inference": "advi", "sampling": Sampling(draws=20), "random_state": 0}

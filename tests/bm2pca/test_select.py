@@ -84,9 +84,6 @@ def test_one_wrong_sample_far_from_the_boundary_does_not_decide_the_temperature(
     assert robust < 1.2 < 1.7 < plain
 
 
-# ------------------------------------------------------------------------------- folds
-
-
 def wide_samples(n=18):
     """Three classes in thirty features."""
     rng = np.random.default_rng(3)

@@ -9,7 +9,6 @@ import pymc as pm
 import pytensor
 import pytest
 from arviz_stats.base import array_stats
-from scipy.optimize import minimize_scalar
 from scipy.special import ndtr
 from sklearn.datasets import load_iris
 
@@ -18,13 +17,11 @@ from bsdr_models.bsdr import Kernel, hmc, probit_choice
 from bsdr_models.bsdr import engines as fits
 from bsdr_models.bsdr import posterior as draws_module
 from bsdr_models.bsdr.feature_map import make_learner
-from bsdr_models.bsdr.posterior import Coordinates, link_of, temper
+from bsdr_models.bsdr.posterior import Coordinates, temper
 from bsdr_models.bsdr.problem import BSDRProblem
 from bsdr_models.data import training as training_module
 from bsdr_models.data.training import Training
 from bsdr_models.data.validation import R_HAT_LIMIT
-from bsdr_models.estimators import calibration
-from bsdr_models.metrics import MIN_GAIN, N_STANDARD_ERRORS
 from bsdr_models.papers import PaperBSDRClassifier
 from bsdr_models.papers.bsdr import Priors
 
@@ -209,27 +206,6 @@ def test_probabilities_are_powers_of_the_posterior_predictive(fitted, target):
     np.testing.assert_allclose(model.predict_proba(X), mixed, rtol=1e-6)
 
 
-def test_temperature_is_that_of_the_best_log_score():
-    """Many samples outweigh its prior, up to the distance of two nodes."""
-    rng = np.random.default_rng(0)
-    p = rng.dirichlet(np.ones(3), 4000)
-    y = np.array([rng.choice(3, p=each) for each in p])
-    log_p = temper(np.log(p), 2.0, 1e-9)  # too flat
-    judged = calibration.judge([log_p], y, [np.arange(4000) % 5], link_of(1e-9), fits.LOG_T)
-    found = judged.calibration
-    loss = minimize_scalar(
-        lambda t: -temper(log_p, t, 1e-9)[np.arange(4000), y].sum(),
-        bounds=(0.1, 5.0),
-        method="bounded",
-    )
-    assert found.temperature == pytest.approx(loss.x, rel=0.08)
-    assert found.temperature == pytest.approx(0.5, abs=0.05)
-    assert found.signal > 0.999
-    right = temper(log_p, 0.5, 1e-9)[np.arange(4000), y]
-    assert judged.score.score == pytest.approx(right.mean(), abs=0.005)
-    np.testing.assert_allclose(temper(temper(log_p, 0.5, 1e-15), 2.0, 1e-15), log_p, atol=1e-6)
-
-
 @pytest.mark.parametrize("target", LABELS)
 def test_temperature_is_selected_by_held_out_samples(fitted, target):
     model, _, _ = fitted(target)
@@ -273,29 +249,6 @@ def test_held_out_probabilities_of_label_sets_are_those_of_ones(fitted):
     assert each[known].mean() > np.log(0.5)
     assert model._context.targets.dtype == np.bool_
     np.testing.assert_array_equal(model._context.targets, y == 1)
-
-
-def test_classes_of_one_sample_cannot_be_held_out():
-    rng = np.random.default_rng(0)
-    X, y = rng.standard_normal((3, 2)), np.arange(3)
-    problem, build = pose(X, y), builder(X, y)
-    sampled = hmc.sample(problem, n_chains=4, n_draws=4, rng=rng)
-    assert fits.judge_folds(problem, sampled, learner(X, y), build, rng=rng) is None
-
-
-@pytest.mark.filterwarnings("ignore:class . has a single sample")
-def test_fit_to_classes_of_one_sample_has_no_verdict(recwarn):
-    X, y = np.random.default_rng(0).standard_normal((3, 2)), np.array(["a", "b", "c"])
-    model = estimator("multiclass").fit(X, y)
-    assert not [each for each in recwarn if "depend on X" in str(each.message)]
-    assert model.temperature_ == 1.0
-    assert model.idata_.attrs["signal"] == 1.0
-    assert np.isnan(model.held_out_score_)
-    assert model.held_out_log_proba_ is None
-    np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)
-
-
-# --------------------------------------------------------------------------------- features
 
 
 def learner(X, y, **options):
@@ -342,9 +295,6 @@ def test_fit_without_a_fold_does_not_know_its_labels(monkeypatch, target):
     np.testing.assert_array_equal(one[0].y, two[0].y)
     np.testing.assert_array_equal(one[1].X, two[1].X)
     assert np.abs(found.learn().whiten(X) - again.learn().whiten(X)).max() > 1e-3
-
-
-# --------------------------------------------------------------------------------- invariance
 
 
 @pytest.mark.slow
@@ -502,26 +452,6 @@ def test_maps_of_draws_are_least_squares_on_all_samples(fitted, target, chunk, m
 # --------------------------------------------------------------------------------- verdicts
 
 
-def test_absence_of_signal_warns():
-    rng = np.random.default_rng(8)
-    X, y = rng.standard_normal((90, 6)), np.arange(90) % 3
-    with pytest.warns(UserWarning, match="no evidence that the targets depend on X: the held-out"):
-        model = estimator("multiclass", sampling__chains=1).fit(X, y)
-    assert model.held_out_gain_ < MIN_GAIN + N_STANDARD_ERRORS * model.held_out_gain_se_
-    assert model.idata_.attrs["signal"] < 0.5
-    assert model.summary()["value"].str.contains("depend on X").any()
-    assert np.abs(model.predict_proba(X) - 1.0 / 3.0).max() < 0.2
-
-
-def test_too_few_samples_to_tell_warns():
-    X, y = np.random.default_rng(0).standard_normal((24, 2)), np.array([0, 1] * 12)
-    X[:, 0] += 0.8 * y
-    with pytest.warns(UserWarning, match="depend on X: too few samples to tell, the held-out log"):
-        model = estimator("multiclass", sampling__chains=1, random_state=2).fit(X, y)
-    limit = MIN_GAIN + N_STANDARD_ERRORS * model.held_out_gain_se_
-    assert MIN_GAIN < model.held_out_gain_ < limit
-
-
 @pytest.mark.slow
 def test_few_samples_converge_by_default(monkeypatch):
     monkeypatch.undo()
@@ -554,9 +484,6 @@ def test_chains_that_have_not_mixed_warn(monkeypatch, short_runs):
     assert not model.converged_
     monkeypatch.setattr(fits, "mixing", lambda *args: (1.01, 900.0))
     assert estimator("multiclass").fit(X, y).converged_
-
-
-# --------------------------------------------------------------------------------- trees, files
 
 
 @pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto")
@@ -647,9 +574,6 @@ def test_samples_of_a_group_do_not_count_as_independent():
     assert singly.held_out_score_ > together.held_out_score_ + 0.3
     std = [each.predict(X, return_std=True)[1].mean() for each in (alone, together)]
     assert std[1] == pytest.approx(std[0], rel=0.2)
-
-
-# --------------------------------------------------------------------------------- arguments
 
 
 @pytest.mark.parametrize(

@@ -240,7 +240,7 @@ def assert_taken(zoo, model, X, y, score):
 
 
 @pytest.mark.filterwarnings("ignore:.*samples that resemble each other")
-@pytest.mark.in_turn("kind", ROWS_TAKEN, times=3)
+@pytest.mark.in_turn("kind", ROWS_TAKEN, times=2)
 def test_rows_are_taken(zoo, kind, case):
     model = zoo.make(kind)
     if case == "one_feature" and not kind.endswith("GPLVMClassifier"):
@@ -307,12 +307,12 @@ def test_equal_rows_with_different_targets(zoo, kind):
 def test_many_classes_of_few_rows(zoo, kind):
     if kind.endswith("Regressor"):
         return
-    rng, y = np.random.default_rng(84), np.arange(60) % 30
-    X = rng.standard_normal((30, 8))[y] + 0.1 * rng.standard_normal((60, 8))
+    rng, y = np.random.default_rng(84), np.arange(40) % 20
+    X = rng.standard_normal((20, 8))[y] + 0.1 * rng.standard_normal((40, 8))
     model = zoo.fit(zoo.make(kind), X, y)
     zoo.assert_finite(model, X)
     if kind != "PaperBSDRClassifier":  # its mean field is at the prior
-        assert model.score(X, y) > 0.15  # by chance a thirtieth
+        assert model.score(X, y) > 0.2  # by chance a twentieth
 
 
 @pytest.mark.filterwarnings("ignore:.* samples are unlike the training samples")
@@ -430,14 +430,13 @@ LABELS_TAKEN = {
 }
 
 
-@pytest.mark.parametrize("case", LABELS_TAKEN)
-@pytest.mark.parametrize("reader", ["PaperBSDRClassifier", "BM2PCAClassifier"])
-def test_labels_come_back_as_they_went_in(zoo, reader, case):
+@pytest.mark.in_turn("classifier", LABELS_TAKEN)
+def test_labels_come_back_as_they_went_in(zoo, classifier, case):
     labels = LABELS_TAKEN[case]
-    model = zoo.fit(zoo.make(reader), zoo.X, labels[zoo.y])
+    model = zoo.fit(zoo.make(classifier), zoo.X, labels[zoo.y])
     np.testing.assert_array_equal(model.classes_, labels)
     assert model.classes_.dtype == model.predict(zoo.X).dtype == labels.dtype
-    plain = zoo.fitted(reader)
+    plain = zoo.fitted(classifier)
     np.testing.assert_array_equal(model.predict_proba(zoo.X), plain.predict_proba(zoo.X))
     assert model.score(zoo.X, labels[zoo.y]) == plain.score(zoo.X, zoo.y) > 0.6
 

@@ -338,7 +338,7 @@ def random_input(n_examples):
     )
 
 
-@random_input(6)
+@random_input(4)
 @seed(int(os.environ.get("FUZZ_SEED", "0")))
 @given(example=examples())
 def test_random_input(zoo, kind, example):

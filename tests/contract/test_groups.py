@@ -191,14 +191,6 @@ def test_bad_groups_are_refused_by_functions_too(function, gap):
         OF_GROUPS[function](X, y, GAPS[gap](patients))
 
 
-def test_groups_in_another_order_are_refused():
-    X, y, patients = scans()
-    names = [f"scan {i}" for i in range(80)]
-    frame, other = pd.DataFrame(X, index=names), pd.Series(patients, index=names[::-1])
-    with pytest.raises(ValueError, match="in another order"):
-        BM2PCAClassifier().fit(frame, y, groups=other)
-
-
 # In place of the models that a comparison fits by default.
 COMPARED = ("shrinkage LDA", "logistic regression", "PLS-DA", "BM2PCA", "BSDR", "D-GPLVM", "stack")
 QUICK = dict.fromkeys(COMPARED, GaussianNB())

@@ -106,15 +106,6 @@ def test_other_numbers_of_components(iris, assert_finite, name, n_components):
     assert_finite(model, iris[0])
 
 
-def test_invariant_to_a_common_unit(iris):
-    """Features in their own units; the contract has the test of the default metric."""
-    X, y = iris
-    expected = make(metric="identity").fit(X, y).predict_proba(X)
-    for unit in (1e200, 1e-200, 1.7e308 / 8.0):
-        found = make(metric="identity").fit(unit * X, y).predict_proba(unit * X)
-        np.testing.assert_allclose(found, expected, atol=1e-5)
-
-
 def test_classes_of_one_sample_each_give_no_collapse_warning(iris):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -209,20 +200,3 @@ def test_an_interrupt_keeps_the_current_iterate(iris, assert_finite, monkeypatch
     assert not model.converged_
     assert model.idata_.attrs["interrupted"] == 1
     assert_finite(model, iris[0])
-
-
-@pytest.mark.parametrize("n_samples", [44, 45])
-def test_sample_sizes_around_the_largest_number(iris, assert_finite, monkeypatch, n_samples):
-    """Above it the fit takes a subsample, whose positions the tree has; few have a density."""
-    monkeypatch.setattr(DGPLVMClassifier, "_most_samples", 44)
-    monkeypatch.setattr(map_search, "N_MODELLED", 20)
-    X, y = iris
-    model = fit(make(), X[:n_samples], y[:n_samples], EXPLAINED)
-    assert_finite(model, X)
-    assert model.score(X, y) > 0.9
-    kept = model.idata_["fit"]["obs"].values
-    assert model.latent_.shape == (len(kept), 2)
-    # Rows of the tree are those of the samples: left-out coordinates lie near the mapped ones.
-    of_samples = model.transform(X[kept])
-    near = np.corrcoef(model.idata_["fit/latent_mean"].values.ravel(), of_samples.ravel())[0, 1]
-    assert near > 0.9

@@ -276,16 +276,6 @@ def test_groups_decide_what_is_judged_and_not_what_the_classifier_is_fitted_to()
     assert paired.held_out_score_ < alone.held_out_score_ - 0.1
 
 
-def test_copies_are_left_out_together():
-    """Labels without signal are not known from copies, as they are from samples nearly equal."""
-    rng = np.random.default_rng(3)
-    X = np.tile(rng.standard_normal((30, 8)), (2, 1))
-    y = np.tile(rng.permutation(np.arange(30) % 2), 2)
-    near = X + 0.01 * rng.standard_normal(X.shape)
-    assert fitted(X, y).held_out_gain_ < 0.1
-    assert fitted(near, y).held_out_gain_ > 0.3
-
-
 # -------------------------------------------------------------------------- settings of the mapping
 
 
@@ -401,3 +391,42 @@ def test_unlabelled_samples_are_in_every_metric():
     few = fitted(X[:30], y[:30])
     assert np.abs(model._metric.map(X) - few._metric.map(X)).max() > 1e-6
     assert model.score(X[30:], y[30:]) > 0.6
+
+
+def test_values_that_no_training_sample_can_have_are_set_to_the_largest():
+    """The last feature is zero but in one sample."""
+    X, y = classes()
+    X = np.column_stack([X, np.where(np.arange(len(X)) == 4, 1e-3, 0.0)])
+    model = fitted(X, y)
+    largest = X[:, -1].mean() + X[:, -1].std() * np.sqrt(len(X) - 1.0)
+    at_bound = X + np.eye(13)[-1] * (largest - X[:, -1:])
+    far = X + np.eye(13)[-1] * 1e3
+    for method in (model.predict_proba, model.transform):
+        np.testing.assert_allclose(method(far), method(at_bound), atol=1e-9)
+    assert (model.out_of_range(far) > 0.999).all()
+    assert model.out_of_range(at_bound).mean() < 0.9
+    tree = model.predict_idata(far)["predictions"]
+    np.testing.assert_array_equal(tree["out_of_range"], model.out_of_range(far))
+
+
+@pytest.mark.parametrize("metric", ["auto", "unit", "identity"])
+def test_derivatives_of_the_mapping(metric):
+    """The mean over training samples, in features of unit variance."""
+    X, y = classes(d=6)
+    units = np.geomspace(0.1, 10.0, 6)
+    model, step = fitted(X * units, y, metric=metric), 1e-4
+    for d in range(6):
+        moved = [model.transform((X + sign * step * np.eye(6)[d]) * units) for sign in (1, -1)]
+        slope = (moved[0] - moved[1]).mean(axis=0) / (2.0 * step)
+        np.testing.assert_allclose(model.components_[:, d], slope, atol=1e-5)
+
+
+def test_the_model_of_a_fit_is_declared_on_its_samples(uncompiled):
+    """At its raw coordinates it has its latent coordinates and its criterion."""
+    X, y = classes()
+    model = fitted(X, y)
+    declared, posterior = model.model_, model.idata_["posterior"]
+    raw = posterior["latent_raw"].values[0, 0]
+    values = {declared["latent_raw"]: raw}
+    np.testing.assert_allclose(declared["latent"].eval(values), model.latent_, atol=1e-8)
+    np.testing.assert_allclose(declared["criterion"].eval(values), posterior["criterion"].item())
