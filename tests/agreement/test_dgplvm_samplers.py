@@ -5,8 +5,6 @@ from functools import partial
 import numpy as np
 import pytest
 from arviz_stats.base import array_stats
-from scipy.stats import spearmanr
-from sklearn.datasets import load_wine
 
 from bsdr_models.data.training import Training
 from bsdr_models.dgplvm import sampling
@@ -31,13 +29,6 @@ def task(X, y, weight=10.0):
         priors=DGPLVMPriors(weight=weight),
         training=Training.of(X, y, y.max() + 1, units, metric="unit", rng=rng),
     )
-
-
-def wine():
-    """12 samples, three classes, two components, at the default weight."""
-    X, y = load_wine(return_X_y=True)
-    rows = np.random.default_rng(81).permutation(len(y))[:12]
-    return task(((X - X.mean(axis=0)) / X.std(axis=0))[rows], y[rows])
 
 
 def curved():
@@ -137,40 +128,3 @@ def test_nuts_agrees_with_slices_from_the_prior():
         z = ((a**power).mean(axis=(0, 1)) - (b**power).mean(axis=(0, 1))) / error
         # The largest of 98 correlated comparisons.
         assert np.abs(z).max() < 4.5, (power, np.abs(z).max())
-
-
-def test_nuts_mixes_and_advi_is_near(monkeypatch):
-    problem = wine()
-    mode = mode_of(problem)
-    objective = make_objective(problem, mode.objective.mapping)
-    nuts = by_engine("nuts", problem, mode, seed=87, draws=600)
-    values = of_draws(nuts.draws)
-    # The largest of 70, of two chains of 600 draws.
-    assert each(array_stats.rhat, values).max() < 1.02
-    assert not nuts.sample_stats["diverging"].any()
-
-    # No draw is better than the mode. On average they are worse by half a nat per dimension, as if
-    # the posterior were normal: of N R coordinates less the R means, R (R + 1) / 2 covariances and
-    # R (R - 1) / 2 angles that are fixed or do not count, and of three log parameters.
-    logs = np.log(np.stack([nuts.draws[name] for name in sampling.KERNEL], axis=-1))
-    worse = [
-        objective.terms(latent, log_kernel).total - mode.terms.total
-        for latent, log_kernel in zip(
-            nuts.draws["latent"][:, ::10].reshape(-1, *mode.latent.shape),
-            logs[:, ::10].reshape(-1, 3),
-            strict=True,
-        )
-    ]
-    assert min(worse) > 0.0
-    n_dimensions = mode.latent.size - problem.n_components * (problem.n_components + 1) + 3
-    np.testing.assert_allclose(np.mean(worse), 0.5 * n_dimensions, rtol=0.2)
-
-    # Independent normals find the kernel and the order of the distances; classes come out wider by
-    # one to two standard deviations of the criterion.
-    monkeypatch.setattr(sampling, "ADVI_STEPS", 3000)
-    advi = of_draws(by_engine("advi", problem, mode, seed=88, draws=1000).draws)
-    mean, sd = values.mean(axis=(0, 1)), values.std(axis=(0, 1))
-    shift = (advi.mean(axis=(0, 1)) - mean) / sd
-    assert np.abs(shift[-4:-1]).max() < 0.75
-    assert np.abs(shift[-1]) < 2.5
-    assert spearmanr(advi.mean(axis=(0, 1))[:-4], mean[:-4]).statistic > 0.9

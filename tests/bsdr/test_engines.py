@@ -8,13 +8,12 @@ import numpy as np
 import pymc as pm
 import pytensor
 import pytest
-from arviz_stats.base import array_stats
 from scipy.special import ndtr
 from sklearn.datasets import load_iris
 
 from bsdr_models import BSDRClassifier, BSDRRegressor, HierarchicalPriors
-from bsdr_models.bsdr import Kernel, hmc, probit_choice
 from bsdr_models.bsdr import engines as fits
+from bsdr_models.bsdr import hmc, probit_choice
 from bsdr_models.bsdr import posterior as draws_module
 from bsdr_models.bsdr.feature_map import make_learner
 from bsdr_models.bsdr.posterior import Coordinates, temper
@@ -297,30 +296,6 @@ def test_fit_without_a_fold_does_not_know_its_labels(monkeypatch, target):
     assert np.abs(found.learn().whiten(X) - again.learn().whiten(X)).max() > 1e-3
 
 
-@pytest.mark.slow
-@every_target
-def test_permutations_change_predictions_by_monte_carlo_error_only(target):
-    """Permutations of classes, samples and features, and signs of features."""
-    X, y = toy(target)
-    rng = np.random.default_rng(6)
-    classes, features, samples = (rng.permutation(size) for size in (K, D, N))
-    signs = np.array([1.0, -1.0, -1.0, 1.0])
-    X_new = (signs * X)[:, features]
-    y_new = classes[y] if target == "multiclass" else y[:, np.argsort(classes)]
-
-    def fit(X, y, at, seeds):
-        models = [estimator(target, temperature=1.0, random_state=s).fit(X, y) for s in seeds]
-        return np.stack([answers(model, at) for model in models])
-
-    before = fit(X, y, X, range(5))
-    after = fit(X_new[samples], y_new[samples], X_new, range(5, 10))[..., classes]
-    difference = after.mean(axis=0) - before.mean(axis=0)
-    error = (after.var(axis=0, ddof=1) + before.var(axis=0, ddof=1)) / 5.0
-    # Predictions of a fit are correlated; for independent ones the ratio would be 1.
-    assert np.sqrt(np.mean(difference**2) / np.mean(error)) < 2.5
-    assert np.sqrt(np.mean(error)) < 0.05
-
-
 # --------------------------------------------------------------------------------- coordinates
 
 
@@ -540,42 +515,6 @@ def test_interrupted_folds_keep_the_draws(interrupt):
 # --------------------------------------------------------------------------------- groups
 
 
-def repeated(n=30, times=3):
-    """Samples of which each has copies, with outputs of their own noise, and their groups."""
-    rng = np.random.default_rng(0)
-    source = rng.standard_normal((n, 4))
-    group = np.repeat(np.arange(n), times)
-    own = source[:, 0] + 0.7 * rng.standard_normal(n)
-    y = own[group] + 0.3 * rng.standard_normal(n * times)
-    return source[group], y, group
-
-
-def test_copies_of_a_sample_are_a_group_of_a_regressor():
-    X, y, group = repeated()
-    order = np.random.default_rng(1).permutation(len(y))
-    for kernel in ("linear", "matern"):
-        found = estimator("regression", kernel=kernel).fit(X[order], y[order])
-        given = estimator("regression", kernel=kernel).fit(X[order], y[order], groups=group[order])
-        np.testing.assert_allclose(found.predict(X), given.predict(X), rtol=1e-9)
-        assert found.held_out_score_ == pytest.approx(given.held_out_score_)
-        assert found.held_out_gain_se_ == pytest.approx(given.held_out_gain_se_)
-
-
-def test_samples_of_a_group_do_not_count_as_independent():
-    """The score of held-out copies is that of new samples, and no better."""
-    X, y, group = repeated()
-    alone = estimator("regression").fit(X[::3], y[::3])
-    together = estimator("regression").fit(X, y, groups=group)
-    apart = X + 1e-2 * np.random.default_rng(2).standard_normal(X.shape)  # no longer copies
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "what the features tell of y rests")
-        singly = estimator("regression", kernel=Kernel("rbf", 0.1)).fit(apart, y)
-    assert together.held_out_score_ == pytest.approx(alone.held_out_score_, abs=0.15)
-    assert singly.held_out_score_ > together.held_out_score_ + 0.3
-    std = [each.predict(X, return_std=True)[1].mean() for each in (alone, together)]
-    assert std[1] == pytest.approx(std[0], rel=0.2)
-
-
 @pytest.mark.parametrize(
     ("kind", "arguments", "message"),
     [
@@ -596,38 +535,6 @@ def test_incompatible_arguments_raise(kind, arguments, message):
 
 
 # --------------------------------------------------------------------------------- one model
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("target", ["multiclass", "regression"])
-def test_nuts_agrees_with_the_default(target, monkeypatch):
-    """Means of identified quantities on overlapping classes of Iris, within 4 standard errors."""
-    monkeypatch.undo()
-    X, y = load_iris(return_X_y=True)
-    X, y = X[1::5, :2], (y if target == "multiclass" else X[:, 2:])[1::5]
-    trees, predicted = {}, {}
-    kind = BSDRClassifier if target == "multiclass" else BSDRRegressor
-    for engine, options in (
-        (None, {"sampling__draws": 1200, "sampling__chains": 4}),
-        ("nuts", {"sampling__draws": 600, "sampling__tune": 600, "sampling__chains": 2}),
-    ):
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module="pymc|pytensor|arviz")
-            model = kind(inference=engine, temperature=1.0, random_state=0)
-            model.set_params(**options).fit(X, y)
-        trees[engine], predicted[engine] = model.idata_["posterior"], answers(model, X)
-    z = []
-    for name in ("coef", "bias"):
-        first, second = (
-            np.moveaxis(tree[name].values.reshape(*tree[name].shape[:2], -1), 2, 0)
-            for tree in trees.values()
-        )
-        difference = first.mean(axis=(1, 2)) - second.mean(axis=(1, 2))
-        errors = [[array_stats.mcse(values) for values in each] for each in (first, second)]
-        z.append(difference / np.hypot(*errors))
-    assert np.abs(np.concatenate(z)).max() < 4.0
-    scale = 1.0 if target == "multiclass" else y.std()
-    assert np.abs(predicted[None] - predicted["nuts"]).max() < 0.05 * scale
 
 
 def test_thin_maps_colour_a_grid(fitted):

@@ -178,17 +178,6 @@ def test_multilabel_predictions():
     assert model.score(X[120:], Y[120:]) == all_right.mean()
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.* samples are unlike the training samples")
-def test_certain_labels_have_finite_odds():
-    X = np.linspace(-30.0, 30.0, 40)[:, None]
-    Y = np.column_stack([X[:, 0] > 0, X[:, 0] > 3]).astype(int)
-    model = BSDRClassifier(random_state=0).fit(X, Y)
-    far = np.array([[-1e6], [1e6]])
-    assert np.isfinite(model.decision_function(far)).all()
-    assert (model.predict(far) == [[0, 0], [1, 1]]).all()
-
-
 def test_shrinkage_of_noisy_outputs():
     """Better than least squares for five outputs of few samples."""
     rng = np.random.default_rng(95)

@@ -328,17 +328,6 @@ def test_samples_are_processed_in_parts(monkeypatch):
     check_same(found, expected, scaler, X, y, "multiclass", 3)
 
 
-@pytest.mark.slow
-def test_workers_have_the_posterior_of_one_process(threads_cluster):
-    X, y = make_samples("multiclass", 900, 6, 4)
-    scaler = Scaler.fit(X)
-    metric = unit_metric(scaler.transform(X))
-    expected = fit_chunks(InMemory(X, y), metric, scaler, "multiclass", 4)
-    with threads_cluster.as_current():
-        found = fit_chunks(in_chunks(X, y, 130), metric, scaler, "multiclass", 4)
-    check_same(found, expected, scaler, X, y, "multiclass", 4)
-
-
 # ------------------------------------------------------------------------------- wrong labels
 
 

@@ -255,22 +255,3 @@ def test_samples_in_chunks_are_refused(options, match):
     model.fit(X[::2], y[::2])
     found = np.asarray(model.predict_proba(blocks))
     assert_allclose(found, model.predict_proba(X), atol=1e-9)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # short chains
-def test_probabilities_equal_those_of_nuts():
-    """Relative scales of views are estimates, and draws of NUTS: their shares may differ."""
-    X, y = load_iris(return_X_y=True)
-    options = {
-        "kernel": "matern",
-        "views": {"sepal": [0, 1], "petal": [2, 3]},
-        "temperature": 1.0,
-        "random_state": 0,
-    }
-    default = BSDRClassifier(**options).fit(X[::3], y[::3])
-    nuts = BSDRClassifier(inference="nuts", **options)
-    nuts.set_params(sampling__draws=300, sampling__tune=300, sampling__chains=2).fit(X[::3], y[::3])
-    difference = np.abs(default.predict_proba(X[1::3]) - nuts.predict_proba(X[1::3]))
-    assert difference.mean() < 0.015
-    assert difference.max() < 0.15

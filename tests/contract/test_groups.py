@@ -141,6 +141,9 @@ def test_replicates_are_as_good_as_one():
         often.predict(new, return_std=True), once.predict(new, return_std=True), strict=True
     ):
         np.testing.assert_allclose(found, expected, atol=0.15)
+    noticed = BSDRRegressor(random_state=0).fit(X[patients], y[patients])
+    np.testing.assert_allclose(noticed.predict(new), often.predict(new), rtol=1e-9)
+    assert noticed.held_out_score_ == pytest.approx(often.held_out_score_)
 
 
 TAKERS = [*CLASSIFIERS.values(), *REGRESSORS.values(), *OTHERS.values()]
