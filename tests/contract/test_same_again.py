@@ -53,8 +53,8 @@ def test_order_and_rounding_change_no_prediction(model):
     plain = model(random_state=0).fit(X, y).predict_proba(new)
     limit = 0.01
     if model is BSDRClassifier:
-        other = model(random_state=1).fit(X, y).predict_proba(new)
-        limit = 1.5 * np.sqrt(np.mean((other - plain) ** 2))
+        others = [model(random_state=seed).fit(X, y).predict_proba(new) for seed in (1, 2, 3)]
+        limit = 1.5 * max(np.sqrt(np.mean((other - plain) ** 2)) for other in others)
         assert limit < 0.15
     for name, rewrite in REWRITTEN.items():
         order = np.arange(len(y))
