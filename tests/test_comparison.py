@@ -215,17 +215,6 @@ def test_doubt_where_the_gain_is_not_clear():
     assert "if any is better than none" in found.recommendation
 
 
-def test_samples_of_a_group_are_held_out_together():
-    """Each sample twice, with a label at random: its copy gives it away."""
-    rng = np.random.default_rng(2)
-    X, y = np.repeat(rng.standard_normal((50, 6)), 2, axis=0), np.repeat(np.arange(50) % 2, 2)
-    groups, near = np.repeat(np.arange(50), 2), {"neighbour": KNeighborsClassifier(1)}
-    assert compare(X, y, near).table.loc["neighbour", "accuracy"] > 0.7
-    for cv in (5, GroupKFold(5)):
-        found = compare(X, y, near, cv=cv, groups=groups)
-        assert found.table.loc["neighbour", "accuracy"] < 0.7
-
-
 X, Y = np.random.default_rng(0).standard_normal((30, 3)), np.arange(30) % 3
 
 

@@ -62,7 +62,9 @@ def test_what_is_no_matrix_is_refused(arrays):
         as_dask(da.from_array(X)[:0])
 
 
-@pytest.mark.parametrize("option", [{"kernel": "rbf"}, {"views": [2, 2]}, {"inference": "hmc"}])
+@pytest.mark.parametrize(
+    "option", [{"kernel": "rbf"}, {"views": {"a": [0, 1], "b": [2, 3]}}, {"inference": "hmc"}]
+)
 def test_what_needs_memory_says_so(arrays, option):
     X, y = arrays
     with pytest.raises(ValueError, match="Dask arrays"):

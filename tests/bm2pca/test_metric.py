@@ -82,39 +82,6 @@ def test_the_learned_metric_discounts_variation_within_classes():
 # ---------------------------------------------------------------------- kinds of samples, labels
 
 
-@pytest.mark.parametrize(
-    "kind", ["missing", "lone", "unlabelled", "constant", "wide", "labels", "sparse"]
-)
-@pytest.mark.filterwarnings(
-    "ignore:class 3 has a single sample", "ignore:1 of 12 features are", "ignore:the 3 columns"
-)
-def test_every_kind_of_samples_and_labels_is_fitted(kind):
-    X, y, rng = make_samples(n=240, d=100 if kind == "wide" else D)
-    new, truth, X, y = X[N:], y[N:], X[:N], y[:N].copy()
-    if kind == "missing":
-        X[rng.random(X.shape) < 0.1] = np.nan
-    if kind == "lone":
-        y[0] = 3
-    if kind == "labels":
-        y = np.eye(K, dtype=int)[y]
-    if kind == "unlabelled":
-        y[20:] = -1
-    if kind == "sparse":
-        X = sparse.csr_array(X)
-    if kind == "constant":
-        X[:, 5] = 2.0
-    unlabeled = -1 if kind == "unlabelled" else None
-    model = BM2PCAClassifier(unlabeled=unlabeled, random_state=0).fit(X, y)
-    predicted = model.predict(new)
-    if kind == "labels":
-        predicted = model.predict_proba(new).argmax(axis=1)
-    assert np.mean(predicted == truth) > 0.75
-    assert model.held_out_gain_ > 0.3
-    mean, cov = model.transform(new, return_cov=True)
-    assert np.isfinite(mean).all()
-    assert (np.einsum("nii->ni", cov) > 0.0).all()
-
-
 @pytest.mark.filterwarnings("ignore:.*single sample")
 def test_with_single_samples_all_candidates_count_alike():
     X, _, _ = make_samples(n=6)

@@ -16,7 +16,7 @@ from bsdr_models.bsdr import engines as fits
 from bsdr_models.bsdr import hmc, probit_choice
 from bsdr_models.bsdr import posterior as draws_module
 from bsdr_models.bsdr.feature_map import make_learner
-from bsdr_models.bsdr.posterior import Coordinates, temper
+from bsdr_models.bsdr.posterior import Coordinates
 from bsdr_models.bsdr.problem import BSDRProblem
 from bsdr_models.data import training as training_module
 from bsdr_models.data.training import Training
@@ -535,18 +535,3 @@ def test_incompatible_arguments_raise(kind, arguments, message):
 
 
 # --------------------------------------------------------------------------------- one model
-
-
-def test_thin_maps_colour_a_grid(fitted):
-    """Probabilities at latent coordinates are those of the samples there, in two dimensions."""
-    model, X, y = fitted("multiclass")
-    posterior = model._posterior
-    aligned = posterior.coordinates.align(posterior.draws)
-    u = model.transform(X)
-    eta = u @ aligned.weights + aligned.bias[:, None]
-    kept = np.linspace(0, len(posterior.draws.scale) - 1, 100).round().astype(int)
-    p = probit_choice.probabilities(eta[kept], 0.003).mean(axis=0)
-    tempered = np.exp(temper(np.log(p), model.temperature_, 0.003))
-    signal = model.idata_.attrs["signal"]
-    expected = np.log(signal * tempered + (1.0 - signal) * frequencies(y))
-    np.testing.assert_allclose(posterior.log_probabilities_at(u), expected, atol=1e-8)
