@@ -52,32 +52,6 @@ def test_wine(wine_split, wine_models, form):
     assert log_loss(y_test, model.predict_proba(test)) < 0.2
 
 
-@every_form
-def test_fitted_attributes(wine_split, wine_models, form):
-    train, model = wine_split[0], wine_models(form)
-    width = dict(zip(FORMS, (2, 10), strict=True))[form]
-    assert model.classes_.tolist() == [0, 1, 2]
-    assert model.n_features_in_ == 13
-    assert model.components_.shape == (width, 13)
-    assert len(model.get_feature_names_out()) == width
-    np.testing.assert_allclose(model.mean_, train.mean(axis=0))
-    np.testing.assert_allclose(model.scale_, train.std(axis=0))
-    np.testing.assert_allclose(model.relevance_.sum(), 1.0)
-    assert model.relevance_.shape == (width,)
-    trace = model.objective_ if form == "default" else model.lower_bounds_
-    assert model.n_iter_ == len(trace)
-    assert not model.interrupted_
-    assert model.converged_
-    if form == "paper":
-        return
-    results = model.cv_results_
-    assert len(results["candidates"]) == len(results["log_loss"]) > 1
-    costs = [each["C"] for each in results["candidates"]]
-    assert results["weight"].sum() == pytest.approx(1.0)
-    assert np.log(model.C_) == pytest.approx(results["weight"] @ np.log(costs))
-    assert sum(model.metric_weights_.values()) == pytest.approx(1.0)
-
-
 def test_arguments_are_used(overlapping, make_form):
     X, y = overlapping
     priors = BM2PCAPriors(weight_rate=2.0)

@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning, DataConversionWarning, NotFittedError
-from sklearn.metrics import log_loss
 
 from bsdr_models import BM2PCAPriors, DGPLVMPriors
 from bsdr_models.bm2pca.model import declared_targets
@@ -485,15 +484,6 @@ def test_a_class_of_one_row_is_kept_with_a_warning(zoo, classifier):
         model = zoo.fit(zoo.make(classifier), X, y, zoo.explained[2:])
     assert model.classes_.tolist() == [0, 1, 2, 7]
     zoo.assert_finite(model, X)
-
-
-@pytest.mark.parametrize("classifier", ["bsdr_paper", "bm2pca"])
-def test_labels_never_seen_count_as_wrong_and_have_no_log_loss(zoo, classifier):
-    X, y = zoo.X, zoo.y
-    model = zoo.fit(zoo.make(classifier), X[:30], y[:30])
-    np.testing.assert_allclose(model.score(X, y), model.score(X[:30], y[:30]) * 30 / 45)
-    with pytest.raises(ValueError, match=r"different number of classes|labels"):
-        log_loss(y, model.predict_proba(X))
 
 
 def test_a_large_mean_hides_no_variation(zoo, kind):
