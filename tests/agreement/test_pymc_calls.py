@@ -16,7 +16,6 @@ from bsdr_models import (
     Sampling,
 )
 from bsdr_models.bm2pca import HingeLoss
-from bsdr_models.bsdr import probit_choice
 from bsdr_models.papers import PaperBM2PCAClassifier, PaperBSDRClassifier, PaperDGPLVMClassifier
 
 FAST = {"mode": "FAST_COMPILE"}
@@ -165,17 +164,6 @@ def test_log_likelihood_is_that_of_the_tree(model):
     if isinstance(model, BSDRRegressor):
         found = found.sum(axis=-1) - np.log(model.y_scale_).sum()  # of outputs in their own units
     np.testing.assert_allclose(tree["log_likelihood"]["y"], found, atol=2e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("model", PAPER)
-def test_log_likelihood_given_the_latent_coordinates(model):
-    posterior = fitted(model).idata_["posterior"].to_dataset()
-    Z, W, b = (posterior[name].values for name in ("latent", "weights", "bias"))
-    eta = (Z @ W + b[:, :, None]).reshape(-1, len(Z[0, 0]), 3)
-    expected = probit_choice.log_likelihood(eta, samples(model)[1], 0.0)[0]
-    found = log_likelihood(model).reshape(expected.shape)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.slow
