@@ -138,14 +138,6 @@ def test_fit_is_that_of_samples_in_memory(fitted):
     assert model.classes_.tolist() == [0, 1, 2, 3]
 
 
-def test_no_sample_in_chunks_is_held_out(fitted):
-    model, _, _ = fitted
-    assert model.temperature_ == 1.0
-    assert model.idata_.attrs["signal"] == 1.0
-    assert model.held_out_log_proba_ is None
-    assert not hasattr(model, "held_out_gain_") or np.isnan(model.held_out_gain_)
-
-
 @pytest.mark.slow
 def test_worker_that_is_killed_changes_no_bit(monkeypatch):
     """Its chunks are computed again by the other worker."""

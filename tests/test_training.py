@@ -11,7 +11,6 @@ from scipy.sparse import csr_array
 
 from bsdr_models.data import training
 from bsdr_models.data.training import Training, is_shared, shared_training
-from bsdr_models.learned_metric.metric import NAMES
 from bsdr_models.numerics.scaling import Scaler
 
 
@@ -168,10 +167,6 @@ class TestDivisions:
         for fold in found.divisions:
             assert np.ptp(np.bincount(fold, minlength=5)) <= 1
 
-    def test_dense_and_sparse_samples_have_the_same(self):
-        data = FORMS["classes"]()
-        np.testing.assert_array_equal(make(data, sparse=True).divisions, make(data).divisions)
-
     def test_missing_values_do_not_hinder(self):
         data = with_copies()
         lacks = np.random.default_rng(0).random((60, 7)) < 0.1
@@ -260,15 +255,6 @@ class TestMetrics:
             each.whiten(found.X) @ each.whiten(found.X).T for each in (found.metric((0, 1)), alone)
         ]
         np.testing.assert_allclose(*inner, rtol=1e-8, atol=1e-10)
-
-    def test_weights_do_not_depend_on_the_order_of_the_samples(self):
-        data = FORMS["classes"]()
-        found, again = (
-            make(each, metric="auto")
-            for each in (data, permute_rows(data, np.random.default_rng(1)))
-        )
-        assert found.metric_weights() == pytest.approx(again.metric_weights(), abs=1e-8)
-        assert found.metric_weights((1, 3)).shape == (len(NAMES),)
 
     def test_there_are_none_unless_they_are_asked_for(self):
         assert make(FORMS["classes"]()).metric_weights().size == 0

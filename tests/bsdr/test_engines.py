@@ -206,18 +206,6 @@ def test_probabilities_are_powers_of_the_posterior_predictive(fitted, target):
 
 
 @pytest.mark.parametrize("target", LABELS)
-def test_temperature_is_selected_by_held_out_samples(fitted, target):
-    model, _, _ = fitted(target)
-    assert -np.log(3.0) < model.held_out_score_ < 0.0
-    assert model.held_out_gain_ > 0.0
-    said = model.summary()["value"]
-    assert said["temperature"] == f"{model.temperature_:.2g}"
-    assert said["held-out log score"].startswith(f"{model.held_out_score_:.3f} nats")
-    assert model.idata_.attrs["temperature"] == model.temperature_
-    assert model.selected_params()["temperature"] == model.temperature_
-
-
-@pytest.mark.parametrize("target", LABELS)
 def test_with_a_temperature_no_sample_is_held_out(monkeypatch, fitted, target):
     """The class frequencies have no part in predictions then."""
     model, X, y = fitted(target)
