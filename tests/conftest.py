@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from sklearn.datasets import load_iris, load_wine
+from sklearn.model_selection import train_test_split
 
 
 @pytest.fixture(scope="session")
@@ -24,6 +25,22 @@ def iris():
     X, y = load_iris(return_X_y=True)
     rows = np.r_[0:15, 50:65, 100:115]
     return X[rows], y[rows]
+
+
+@pytest.fixture(scope="session")
+def wine_split():
+    """60 training samples, 118 others, and their classes."""
+    X, y = load_wine(return_X_y=True)
+    return train_test_split(X, y, train_size=60, stratify=y, random_state=0)
+
+
+@pytest.fixture(scope="session")
+def overlapping():
+    """Three classes of which two overlap, in 5 features."""
+    rng = np.random.default_rng(91)
+    y = np.arange(90) % 3
+    X = rng.standard_normal((90, 5)) + 2.0 * np.eye(3)[y] @ rng.standard_normal((3, 5))
+    return X, y
 
 
 # Draws of all chains, rounds of the warm-up, trajectories of each, folds and their trajectories.

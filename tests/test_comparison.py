@@ -119,15 +119,6 @@ def test_samples_held_out_several_times_count_once(classes):
     assert compare(X, y, cv=splits[:2]).table.loc["BSDR", "log_loss"] > 0.0
 
 
-def test_kernel_matrices_are_selected_on_both_axes(classes):
-    X, y = classes
-    precomputed = SVC(kernel="precomputed", probability=True, random_state=0)
-    linear = SVC(kernel="linear", probability=True, random_state=0)
-    found = compare(X @ X.T, y, {"kernel": precomputed}, cv=FOLDS).table.loc["kernel", "log_loss"]
-    expected = compare(X, y, {"linear": linear}, cv=FOLDS).table.loc["linear", "log_loss"]
-    assert found == pytest.approx(expected, rel=1e-6)
-
-
 def test_a_model_that_fails_leaves_the_others(classes):
     with pytest.warns(UserWarning, match=r"other has no scores: 5 of 5 fits failed .*out of luck"):
         found = compare(*classes, {"other": Broken()})
@@ -222,17 +213,6 @@ def test_doubt_where_the_gain_is_not_clear():
     found = compare(rng.standard_normal((20, 1)) + 0.5 * y[:, None], y)
     assert found.recommended != "none"
     assert "if any is better than none" in found.recommendation
-
-
-def test_samples_of_a_group_are_held_out_together():
-    """Each sample twice, with a label at random: its copy gives it away."""
-    rng = np.random.default_rng(2)
-    X, y = np.repeat(rng.standard_normal((50, 6)), 2, axis=0), np.repeat(np.arange(50) % 2, 2)
-    groups, near = np.repeat(np.arange(50), 2), {"neighbour": KNeighborsClassifier(1)}
-    assert compare(X, y, near).table.loc["neighbour", "accuracy"] > 0.7
-    for cv in (5, GroupKFold(5)):
-        found = compare(X, y, near, cv=cv, groups=groups)
-        assert found.table.loc["neighbour", "accuracy"] < 0.7
 
 
 X, Y = np.random.default_rng(0).standard_normal((30, 3)), np.arange(30) % 3

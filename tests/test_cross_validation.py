@@ -3,15 +3,12 @@
 import re
 
 import numpy as np
-import pandas as pd
 import pytest
-from matplotlib import pyplot as plt
 from sklearn.decomposition import PCA, KernelPCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import (
-    GridSearchCV,
     LeaveOneOut,
     RepeatedStratifiedKFold,
     StratifiedKFold,
@@ -32,7 +29,6 @@ from bsdr_models import (
     cross_validated_map,
     plots,
 )
-from bsdr_models.papers import PaperBSDRClassifier
 
 pytestmark = pytest.mark.usefixtures("short_runs")
 
@@ -42,7 +38,6 @@ OURS = {
     "BM2PCA": BM2PCAClassifier(random_state=0),
     "DGPLVM": DGPLVMClassifier(random_state=0),
 }
-MEAN_FIELD = PaperBSDRClassifier(2, random_state=0)
 LDA = make_pipeline(StandardScaler(), LinearDiscriminantAnalysis())
 
 
@@ -112,25 +107,6 @@ def test_arbitrary_labels_separate_in_the_fit_alone(name):
     assert -log_p.mean() < 1.25  # uniform: 1.099
 
 
-def test_other_estimators_frames_and_tuning(classes):
-    X, y = classes
-    frame = pd.DataFrame(X, columns=list("vwxyz"))
-    inside = make_pipeline(StandardScaler(), MEAN_FIELD)
-    tree = cross_validated_map(inside, frame, pd.Series(y), cv=2, random_state=0)
-    alone = cross_validated_map(
-        MEAN_FIELD, StandardScaler().fit_transform(X), y, cv=2, random_state=0
-    )
-    assert np.mean(tree["predictions/predicted"] == alone["predictions/predicted"]) > 0.9
-    tuned = GridSearchCV(MEAN_FIELD, {"n_components": [1, 2]}, cv=2)
-    tree = cross_validated_map(tuned, frame, y, cv=2)
-    assert np.mean(tree["predictions/predicted"] == y) > 0.5
-    tree = cross_validated_map(LDA, X, y, cv=2)
-    plots.plot_map(tree, group="predictions")
-    table = plots.map_table(tree, "predictions")
-    np.testing.assert_array_equal(table["predicted"], tree["predictions/predicted"])
-    plt.close("all")
-
-
 def test_small_classes():
     X, y = np.random.default_rng(2).standard_normal((23, 3)), np.repeat(list("abc"), [15, 5, 3])
     tree = cross_validated_map(LinearDiscriminantAnalysis(), X, y, cv=10, random_state=0)
@@ -197,14 +173,6 @@ def test_targets_that_are_no_classes():
     for several in (X > 0.0, [["a", 1], ["b", 2]] * 10):
         with pytest.raises(ValueError, match=r"got . columns: give the column of one label"):
             cross_validated_map(BM2PCAClassifier(), X, several)
-
-
-def test_samples_of_one_group_are_held_out_together(classes):
-    X, y = classes
-    groups = np.arange(len(y)) // 4
-    tree = cross_validated_map(LDA, X, y, cv=3, groups=groups, random_state=0)
-    fold = tree["predictions"]["fold"].values
-    assert all(len(set(fold[groups == group])) == 1 for group in np.unique(groups))
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -64,7 +62,9 @@ def test_what_is_no_matrix_is_refused(arrays):
         as_dask(da.from_array(X)[:0])
 
 
-@pytest.mark.parametrize("option", [{"kernel": "rbf"}, {"views": [2, 2]}, {"inference": "hmc"}])
+@pytest.mark.parametrize(
+    "option", [{"kernel": "rbf"}, {"views": {"a": [0, 1], "b": [2, 3]}}, {"inference": "hmc"}]
+)
 def test_what_needs_memory_says_so(arrays, option):
     X, y = arrays
     with pytest.raises(ValueError, match="Dask arrays"):
@@ -122,7 +122,7 @@ def test_labels_may_be_in_chunks(arrays):
 @pytest.fixture(scope="module")
 def fitted():
     X, y = load_digits(return_X_y=True)
-    X, y = X[:600], y[:600]
+    X, y = X[y < 4][:300], y[y < 4][:300]
     with pytest.warns(UserWarning, match="constant"):
         model = BSDRClassifier(3, random_state=0).fit(da.from_array(X, chunks=(170, 20)), y)
     return model, X, y
@@ -134,16 +134,8 @@ def test_fit_is_that_of_samples_in_memory(fitted):
         memory = BSDRClassifier(3, inference="laplace", random_state=0).fit(X, y)
     assert (model.predict(X) == memory.predict(X)).mean() > 0.99
     assert model.idata_["posterior"].sizes["draw"] == 1000
-    assert model.summary().loc["samples", "value"].startswith("600, of which 600")
-    assert model.classes_.tolist() == list(range(10))
-
-
-def test_no_sample_in_chunks_is_held_out(fitted):
-    model, _, _ = fitted
-    assert model.temperature_ == 1.0
-    assert model.idata_.attrs["signal"] == 1.0
-    assert model.held_out_log_proba_ is None
-    assert not hasattr(model, "held_out_gain_") or np.isnan(model.held_out_gain_)
+    assert model.summary().loc["samples", "value"].startswith("300, of which 300")
+    assert model.classes_.tolist() == [0, 1, 2, 3]
 
 
 @pytest.mark.slow
@@ -176,17 +168,6 @@ def test_worker_that_is_killed_changes_no_bit(monkeypatch):
     np.testing.assert_array_equal(ours, theirs)
 
 
-def test_wrong_labels_have_the_predictions_of_samples_in_memory():
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((600, 10))
-    truth = (X @ rng.standard_normal((10, 4))).argmax(axis=1)
-    y = np.where(rng.random(600) < 0.05, rng.integers(4, size=600), truth)
-    memory = BSDRClassifier(inference="laplace", random_state=0).fit(X, y)
-    model = BSDRClassifier(random_state=0).fit(da.from_array(X, chunks=(170, 10)), y)
-    assert model.score(X, truth) == pytest.approx(memory.score(X, truth), abs=0.005)
-    assert model.score(X, truth) > 0.93
-
-
 def test_predictions_come_chunk_by_chunk(fitted):
     model, X, _ = fitted
     for method in ("predict", "predict_proba", "transform"):
@@ -216,15 +197,3 @@ def test_models_fitted_in_memory_predict_by_chunks(name):
         np.testing.assert_allclose(found, getattr(model, method)(X), rtol=1e-8, atol=1e-10)
     with pytest.raises(ValueError, match="12 features"):
         model.predict(da.from_array(X[:, :12]))
-
-
-def test_dask_is_not_imported_for_an_array():
-    code = """
-import sys
-import numpy as np
-from bsdr_models.large.dask_arrays import is_dask
-assert not is_dask(np.zeros((3, 2)))
-print({"dask", "distributed"} & set(sys.modules))
-"""
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "set()"

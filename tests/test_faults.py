@@ -54,9 +54,6 @@ def assert_unfitted(model):
     assert "bsdr-summary" not in model._repr_html_()
 
 
-# ------------------------------------------------------------------------------------ kept so far
-
-
 @pytest.mark.parametrize("call", [3, 12])
 def test_the_ascent_of_a_classifier(monkeypatch, interrupt, call):
     interrupt(subspace, "objective", call)
@@ -195,6 +192,7 @@ def test_what_runs_in_parallel_changes_no_bit(name):
         np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.slow  # workers take seconds to start
 def test_worker_processes_change_no_bit():
     model = PARALLEL["label-free folds"]
     for found, expected in zip(

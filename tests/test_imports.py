@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -45,7 +46,7 @@ def test_every_package_that_is_imported_is_declared():
     declared = {line.partition(">")[0] for line in declared}
     imported = set()
     for path in (ROOT / "bsdr_models").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parse(path)):
             if isinstance(node, ast.Import):
                 imported |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
@@ -98,14 +99,20 @@ def module_of(path):
 MODULES = {module_of(path): path for path in (ROOT / "bsdr_models").rglob("*.py")}
 
 
+@cache
+def parse(path):
+    return ast.parse(path.read_text())
+
+
 def is_for_types(node):
     """Whether what is below ``if TYPE_CHECKING`` is never run."""
     return isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"
 
 
+@cache
 def imports(path, *, anywhere=True):
     """Modules of the package that a file imports: wherever it does, or when it is loaded."""
-    tree = ast.parse(path.read_text())
+    tree = parse(path)
     tree.body = [node for node in tree.body if not is_for_types(node)]
     found = set()
     for node in ast.walk(tree) if anywhere else tree.body:
@@ -159,7 +166,7 @@ def test_no_class_name_exists_twice():
     classes = [
         node.name
         for path in MODULES.values()
-        for node in ast.parse(path.read_text()).body
+        for node in parse(path).body
         if isinstance(node, ast.ClassDef)
     ]
     assert sorted(classes) == sorted(set(classes))

@@ -473,18 +473,6 @@ class TestWeights:
         weights = weigh(*noise(seed))[0]
         assert weights.max() < 3.0 / len(NAMES)
 
-    @pytest.mark.parametrize(("name", "alone"), [("unit", 1), ("identity", 0)])
-    def test_named_metrics_ignore_the_labels(self, name, alone):
-        X, y = few_strong()
-        units = np.exp(np.random.default_rng(0).standard_normal(X.shape[1]))
-        weights = weigh(X, y, name=name, units=units)
-        assert weights == pytest.approx(np.tile(np.eye(len(NAMES))[alone], (6, 1)))
-        X = (X - X.mean(axis=0)) / X.std(axis=0)
-        found = Metric.learn(X, ClassBasis.of(y), weights[0], units)
-        given = X if name == "unit" else X * units
-        expected = given @ given.T / np.mean(np.sum(given**2, axis=1))
-        assert found.whiten(X) @ found.whiten(X).T == pytest.approx(expected)
-
     def test_real_outputs_have_unit_variance(self):
         X, _ = noise()
         weights = choose_weights("auto", X, None, np.ones(100), FOLD["classes"])

@@ -2,7 +2,6 @@
 
 import errno
 import json
-import operator
 import os
 import pickle
 import random
@@ -302,7 +301,7 @@ for path in sys.argv[2:]:
     X = np.load(sys.argv[1])
     answers = [model.predict(X), model.predict_proba(X), *model.transform(X, return_cov=True)]
     np.savez(path + ".npz", *answers)
-heavy = {"pymc", "pytensor", "matplotlib", "arviz", "arviz_base"}
+heavy = {"pymc", "pytensor", "matplotlib", "arviz", "arviz_base", "dask", "distributed"}
 print(*sorted(heavy & set(sys.modules)))
 """
 
@@ -549,20 +548,6 @@ def test_a_file_of_another_version(change, saved):
     )
 
 
-def test_json_that_unpacks_to_more_than_a_model_holds(saved, monkeypatch):
-    """Of a hundred megabytes in a small file nothing is parsed."""
-    rewrite(saved, lambda members: members.update({persistence.HEADER: b" " * 10**6}))
-    monkeypatch.setattr(persistence, "MAX_JSON", 500_000)
-    assert_refused(saved, "bsdr_models.json has 1000000 bytes")
-
-
-def test_an_attribute_in_the_place_of_a_method(saved, small):
-    model = copy(small[0])
-    vars(model)["predict"] = None
-    model.save(saved)
-    assert_refused(saved, "it replaces the method 'predict'")
-
-
 def test_a_method_of_a_member_that_is_replaced(tmp_path):
     """Also of other packages, in a pipeline: its methods are called by predictions."""
     X, y = load_iris(return_X_y=True)
@@ -698,11 +683,6 @@ FORGED = {
         root("bsdr_models.estimators.fitted.os"),
         r"Untrusted .*fitted\.os",
     ),
-    "a function as the estimator": (root("bsdr_models.metrics.lack_of_signal"), "Untrusted types"),
-    "a method as the estimator": (
-        root("bsdr_models.estimators.base.Estimator.save", CALL),
-        "Untrusted types",
-    ),
     "a package of a similar name": (root("bsdr_models_evil.Model"), "Untrusted types .*evil.Model"),
     "a class with methods alone": (
         node("bsdr_models.papers.coordinate_ascent._Ascent"),
@@ -714,17 +694,13 @@ FORGED = {
     ),
     "a partial function": (add(partial(np.exp, 1.0)), "Untrusted types .*partial"),
     "a method": (node("builtins.str", "MethodNode"), "cannot be loaded"),
-    "an operator": (add(operator.attrgetter("a")), "Untrusted types .*attrgetter"),
     "a huge array": (array(HUGE), "cannot be loaded"),
-    "a negative array": (array(HUGE | {"shape": (-8, -8)}), "cannot be loaded"),
     "a future array": (array(HUGE, (9, 0)), "cannot be loaded"),
     "an array many times": (many_times(lambda i: i), "is part of two arrays"),
     "an array of no identity": (many_times(lambda i: None), "is part of two arrays"),
     "an array of identity zero": (many_times(lambda i: 0), "is part of two arrays"),
     "sparse matrices": (sparse, r"its parts have \d+ bytes, more than"),
     "a command": (node("os.system", "FunctionNode", content="os.system"), "Untrusted types"),
-    "a command as a type": (node("os.system", "TypeNode"), "cannot be loaded"),
-    "evaluation": (node("builtins.eval", "ObjectNode"), "cannot be loaded"),
     "a constructor of another package": (node("pathlib.Path", CALL, **EMPTY), "Untrusted types"),
     "a loader that does not exist": (node("builtins.str", "EvilNode"), "cannot be loaded"),
     "a package that does not exist": (node("nowhere.Thing"), "cannot be loaded"),

@@ -1,9 +1,6 @@
 """Classifiers stacked by pooling their probabilities."""
 
-import warnings
-
 import numpy as np
-import pandas as pd
 import pytest
 from scipy.optimize import minimize
 from scipy.special import log_softmax
@@ -25,7 +22,6 @@ from bsdr_models import (
     StackedClassifier,
     compare_models,
     cross_validated_map,
-    load,
     plots,
 )
 from bsdr_models.compare.stacking import FLOOR, SHRINKAGE, log_pool, pool_loss, pool_weights
@@ -98,18 +94,6 @@ class TestWeights:
         curvature = [(a[1] - b[1]) / (2.0 * h) for a, b in zip(ahead, behind, strict=True)]
         np.testing.assert_allclose(hessian, curvature, rtol=1e-6)
 
-    def test_loss_of_a_pool_is_convex(self):
-        """Between any two weights it is at most the line between their losses."""
-        log_p, y = simulated()
-        rng = np.random.default_rng(0)
-        for _ in range(50):
-            a, b, share = 3.0 * rng.random(3), 3.0 * rng.random(3), rng.random()
-            at, first, second = (
-                pool_loss(w, log_p, y, np.zeros((3, 3)))[0]
-                for w in (share * a + (1.0 - share) * b, a, b)
-            )
-            assert at <= share * first + (1.0 - share) * second + 1e-9
-
     def test_equal_members_have_equal_weights(self):
         log_p, y = simulated(n_members=1)
         weights, _ = pool_weights(np.repeat(log_p, 3, axis=0), y, 5.0)
@@ -139,14 +123,6 @@ class TestWeights:
             behind.append(loss - least)
         assert np.mean(behind) < 0.002
         assert np.max(behind) < 0.03
-
-    def test_ten_samples_leave_weights_near_equal(self):
-        shift = []
-        for seed in range(20):
-            log_p, y = simulated(n=10, seed=seed)
-            weights, _ = pool_weights(log_p, y, SHRINKAGE)
-            shift.append(np.abs(weights / weights.sum() - 1.0 / 3.0).max())
-        assert np.mean(shift) < 0.1
 
     def test_without_samples_weights_are_equal(self):
         weights, sd = pool_weights(np.empty((3, 0, 4)), np.empty(0, dtype=int), SHRINKAGE)
@@ -210,13 +186,6 @@ class TestEstimator:
             model.predict_proba(X)[:, [2, 0, 1]], same.predict_proba(X), atol=2e-3
         )
 
-    def test_two_classes(self):
-        some = Y < 2
-        model = StackedClassifier(MEMBERS, random_state=0).fit(X[some], Y[some])
-        assert model.decision_function(X[some]).shape == (some.sum(),)
-        assert model.score(X[some], Y[some]) > 0.95
-        assert model.transform(X[some]).shape == (some.sum(), 1)
-
     def test_class_of_one_sample(self):
         some = (Y < 2) | (np.cumsum(Y == 2) == 1) & (Y == 2)
         model = StackedClassifier([("bm2pca", BM2PCAClassifier(random_state=0)), MEMBERS[1]])
@@ -232,13 +201,6 @@ class TestEstimator:
         np.testing.assert_array_equal(model.classes_, [0, 1, 2])
         np.testing.assert_array_equal(model.idata_["fit/y_index"], y)
         assert np.isfinite(model.idata_["fit/probability"]).all()
-
-    def test_groups_are_held_out_together(self):
-        groups = np.arange(len(Y)) // 3
-        model = StackedClassifier(MEMBERS, random_state=0).fit(X, Y, groups=groups)
-        assert all(len(set(model._fold[groups == g])) == 1 for g in np.unique(groups))
-        own = model.named_estimators_["dgplvm"].held_out_log_proba_
-        np.testing.assert_allclose(model._held_out[0], bounded(np.exp(own)))
 
     def test_missing_values_if_all_members_take_them(self):
         holes = X.copy()
@@ -256,16 +218,6 @@ class TestEstimator:
     def test_parallel_fits_are_the_same(self, wine):
         other = clone(wine).set_params(n_jobs=2).fit(X, Y)
         np.testing.assert_array_equal(other.predict_proba(X), wine.predict_proba(X))
-
-    def test_noise_has_no_signal(self):
-        rng = np.random.default_rng(0)
-        noise, y = rng.standard_normal((60, 8)), rng.integers(3, size=60)
-        model = StackedClassifier([("dgplvm", DGPLVMClassifier()), ("bm2pca", BM2PCAClassifier())])
-        with pytest.warns(UserWarning, match="no evidence"):
-            model.fit(noise, y)
-        new = rng.standard_normal((600, 8))
-        loss = -model.predict_log_proba(new)[np.arange(600), rng.integers(3, size=600)].mean()
-        assert loss < np.log(3.0) + 0.05
 
     @pytest.mark.parametrize("n_fits", [0, 1, 4])
     def test_an_interrupt_leaves_no_fit(self, monkeypatch, n_fits):
@@ -285,29 +237,12 @@ class TestEstimator:
         with pytest.raises(NotFittedError):
             model.predict(X)
 
-    def test_warnings_name_the_member(self):
-        class Warns(GaussianNB):
-            def fit(self, X, y):
-                warnings.warn("beware", UserWarning, stacklevel=2)
-                return super().fit(X, y)
-
-        with pytest.warns(UserWarning, match="^it: beware") as caught:
-            StackedClassifier([("it", Warns())], random_state=0).fit(X, Y)
-        assert len(caught) == 1  # refits do not warn again
-
     def test_members_are_asked_once(self, wine, monkeypatch):
         calls, predict = [], GaussianNB.predict_proba
         monkeypatch.setattr(GaussianNB, "predict_proba", lambda *a: calls.append(1) or predict(*a))
         wine.predict_idata(X, Y)
         assert len(calls) == 1
         assert wine.plane_ is wine.plane_
-
-    def test_save_and_load(self, wine, tmp_path):
-        wine.save(tmp_path / "stack.skops")
-        again = load(tmp_path / "stack.skops")
-        np.testing.assert_array_equal(again.predict_proba(X), wine.predict_proba(X))
-        assert again.idata_["fit"].identical(wine.idata_["fit"])
-        assert again.named_estimators_["dgplvm"].idata_ is not None
 
     def test_arguments_of_members(self, wine):
         model = clone(wine).set_params(bayes__var_smoothing=0.1, dgplvm=LogisticRegression())
@@ -328,13 +263,6 @@ class TestEstimator:
         assert "New" in wine.plot_map(X, Y).get_title(loc="left")
         assert plots.map_table(wine.idata_)["confidence"].notnull().all()
         assert wine.transform(X).shape == (len(X), 2)
-
-    def test_frames_keep_names(self):
-        frame = pd.DataFrame(X).add_prefix("f")
-        model = StackedClassifier(MEMBERS, random_state=0).fit(frame, Y)
-        assert model.idata_["constant_data"]["feature"].values[0] == "f0"
-        with pytest.raises(ValueError, match="feature names"):
-            model.predict(frame[frame.columns[::-1]])
 
     @pytest.mark.parametrize(
         ("members", "error", "match"),
@@ -421,6 +349,7 @@ class TestEstimator:
         with pytest.raises(ValueError, match="'estimators' parameter"):
             StackedClassifier(each for each in MEMBERS).fit(X, Y)
 
+    @pytest.mark.slow
     @pytest.mark.filterwarnings("ignore::UserWarning")
     def test_scikit_learn_checks(self):
         members = [("knn", KNeighborsClassifier(3)), ("bayes", GaussianNB())]

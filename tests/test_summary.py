@@ -100,19 +100,6 @@ def test_nothing_is_said_before_the_fit(name):
     assert model._repr_html_().count("<style>") == estimator_html_repr(model).count("<style>")
 
 
-each_classifier = pytest.mark.parametrize("name", ["bsdr", "bm2pca", "dgplvm"])
-
-
-@each_classifier
-def test_signal_is_not_called_noise(name):
-    few = np.concatenate([np.flatnonzero(y == label)[:10] for label in np.unique(y)])
-    model = clone(ESTIMATORS[name]).fit(X.iloc[few], y.iloc[few])
-    assert model.held_out_gain_ > 0.5
-    names = ("held_out_score", "held_out_gain", "held_out_gain_se")
-    assert [model.idata_.attrs[n] for n in names] == [getattr(model, f"{n}_") for n in names]
-    assert not any("depend on X" in remark for remark in remarks(model))
-
-
 def test_scores_of_held_out_samples():
     for name in ("bsdr", "bm2pca", "dgplvm"):
         model = fitted(name)

@@ -11,7 +11,6 @@ from scipy.sparse import csr_array
 
 from bsdr_models.data import training
 from bsdr_models.data.training import Training, is_shared, shared_training
-from bsdr_models.learned_metric.metric import NAMES
 from bsdr_models.numerics.scaling import Scaler
 
 
@@ -168,10 +167,6 @@ class TestDivisions:
         for fold in found.divisions:
             assert np.ptp(np.bincount(fold, minlength=5)) <= 1
 
-    def test_dense_and_sparse_samples_have_the_same(self):
-        data = FORMS["classes"]()
-        np.testing.assert_array_equal(make(data, sparse=True).divisions, make(data).divisions)
-
     def test_missing_values_do_not_hinder(self):
         data = with_copies()
         lacks = np.random.default_rng(0).random((60, 7)) < 0.1
@@ -199,17 +194,6 @@ class TestGroups:
             assert found.given is None
             assert all(in_one_fold(fold, source) for fold in found.divisions)
             assert len(np.unique(found.groups)) == 60
-
-    def test_other_samples_that_resemble_each_other_are_not(self):
-        data = with_copies()
-        data.X += 0.01 * np.random.default_rng(6).standard_normal(data.X.shape)
-        assert make(data).groups is None
-
-    def test_equal_samples_of_few_values_are_in_several_folds(self):
-        X = np.random.default_rng(3).integers(3, size=(80, 3)).astype(float)
-        found = make(Data(X, np.arange(80) % 2))
-        assert found.groups is None
-        assert not in_one_fold(found.divisions[0], np.unique(X, axis=0, return_inverse=True)[1])
 
     def test_those_of_the_user_are_in_one_fold(self):
         data = of_subjects()
@@ -271,15 +255,6 @@ class TestMetrics:
             each.whiten(found.X) @ each.whiten(found.X).T for each in (found.metric((0, 1)), alone)
         ]
         np.testing.assert_allclose(*inner, rtol=1e-8, atol=1e-10)
-
-    def test_weights_do_not_depend_on_the_order_of_the_samples(self):
-        data = FORMS["classes"]()
-        found, again = (
-            make(each, metric="auto")
-            for each in (data, permute_rows(data, np.random.default_rng(1)))
-        )
-        assert found.metric_weights() == pytest.approx(again.metric_weights(), abs=1e-8)
-        assert found.metric_weights((1, 3)).shape == (len(NAMES),)
 
     def test_there_are_none_unless_they_are_asked_for(self):
         assert make(FORMS["classes"]()).metric_weights().size == 0

@@ -41,7 +41,7 @@ def of_bm2pca(X, y):
 
 
 @pytest.mark.filterwarnings("ignore")  # of short chains
-@pytest.mark.parametrize("case", [of_bsdr, of_bm2pca])
+@pytest.mark.parametrize("case", [pytest.param(of_bsdr, marks=pytest.mark.slow), of_bm2pca])
 def test_draws_are_those_of_the_sampler_itself(case):
     [code] = re.findall(r"ipython3\n([^`]*class Sweep\(.*?)```", PAGE.read_text(), re.DOTALL)
     page = {}

@@ -16,7 +16,6 @@ from bsdr_models import (
     Sampling,
 )
 from bsdr_models.bm2pca import HingeLoss
-from bsdr_models.bsdr import probit_choice
 from bsdr_models.papers import PaperBM2PCAClassifier, PaperBSDRClassifier, PaperDGPLVMClassifier
 
 FAST = {"mode": "FAST_COMPILE"}
@@ -113,7 +112,7 @@ def set_samples(model, X, y):
     )
 
 
-@pytest.mark.parametrize("model", quick([*LINEAR, *MAPS, *PAPER], "views"))
+@pytest.mark.parametrize("model", quick([*LINEAR, *MAPS, *PAPER]))
 def test_labels_of_training_samples(model):
     X, y, *_ = samples(model)
     with fitted(model).model_:
@@ -131,7 +130,7 @@ def test_labels_of_new_samples(model):
     assert_right(drawn, model, X[:40], y[:40])
 
 
-@pytest.mark.parametrize("model", quick(REGRESSORS, "paper-regression"))
+@pytest.mark.parametrize("model", quick(REGRESSORS))
 def test_means_of_outputs(model):
     X, _, new, y = samples(model)
     own = {"sample_vars": "latent_offset", "var_names": "y"}
@@ -165,17 +164,6 @@ def test_log_likelihood_is_that_of_the_tree(model):
     if isinstance(model, BSDRRegressor):
         found = found.sum(axis=-1) - np.log(model.y_scale_).sum()  # of outputs in their own units
     np.testing.assert_allclose(tree["log_likelihood"]["y"], found, atol=2e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("model", PAPER)
-def test_log_likelihood_given_the_latent_coordinates(model):
-    posterior = fitted(model).idata_["posterior"].to_dataset()
-    Z, W, b = (posterior[name].values for name in ("latent", "weights", "bias"))
-    eta = (Z @ W + b[:, :, None]).reshape(-1, len(Z[0, 0]), 3)
-    expected = probit_choice.log_likelihood(eta, samples(model)[1], 0.0)[0]
-    found = log_likelihood(model).reshape(expected.shape)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -233,7 +221,7 @@ def assert_scores(scores, model, X, *, informed=False):
 
 
 @pytest.mark.filterwarnings("ignore:The effect of Potentials")
-@pytest.mark.parametrize("model", quick(GAUSSIAN_PROCESSES, "process"))
+@pytest.mark.parametrize("model", quick(GAUSSIAN_PROCESSES))
 def test_latent_coordinates_of_a_mode(model):
     """Nothing is observed; the model maps the mode to the latent coordinates of the tree."""
     with fitted(model).model_:
@@ -245,9 +233,8 @@ def test_latent_coordinates_of_a_mode(model):
         np.testing.assert_allclose(found[name], tree[name], atol=1e-8)
 
 
-@pytest.mark.parametrize(
-    "kind", [PaperBM2PCAClassifier, pytest.param(PaperBSDRClassifier, marks=SLOW)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [PaperBM2PCAClassifier, PaperBSDRClassifier])
 def test_draws_by_pymc_hold_every_free_variable(kind, short_pymc):
     """Those of each sample as well; a few steps of ADVI."""
     options = {"inference": "advi", "sampling": Sampling(draws=20), "random_state": 0}

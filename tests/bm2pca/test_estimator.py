@@ -13,7 +13,6 @@ from sklearn.datasets import load_wine
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import log_loss
-from sklearn.model_selection import train_test_split
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -26,74 +25,31 @@ from bsdr_models.papers import PaperBM2PCAClassifier
 from bsdr_models.papers.bm2pca import predict
 
 FORMS = ("default", "paper")
-SLOW = pytest.mark.slow
 every_form = pytest.mark.parametrize("form", FORMS)
 
 
 @pytest.fixture(scope="module")
-def wine():
-    """60 training and 118 test samples."""
-    X, y = load_wine(return_X_y=True)
-    return train_test_split(X, y, train_size=60, stratify=y, random_state=0)
-
-
-@pytest.fixture(scope="module")
-def wine_models(wine):
+def wine_models(wine_split):
     """The default settings of every form, each fitted once."""
 
     @functools.cache
     def fit(form):
         kind = PaperBM2PCAClassifier if form == "paper" else BM2PCAClassifier
-        return kind(random_state=0).fit(*wine[::2])
+        return kind(random_state=0).fit(*wine_split[::2])
 
     return fit
 
 
-@pytest.fixture(scope="module")
-def overlapping():
-    """Three classes of which two overlap, in 5 features."""
-    rng = np.random.default_rng(91)
-    y = np.arange(90) % 3
-    X = rng.standard_normal((90, 5)) + 2.0 * np.eye(3)[y] @ rng.standard_normal((3, 5))
-    return X, y
-
-
 @every_form
-def test_wine(wine, wine_models, form):
+def test_wine(wine_split, wine_models, form):
     """About as accurate as shrinkage LDA, with good probabilities."""
-    train, test, y_train, y_test = wine
+    train, test, y_train, y_test = wine_split
     model = wine_models(form)
     lda = make_pipeline(StandardScaler(), LinearDiscriminantAnalysis(solver="eigen", shrinkage=0.1))
     lda.fit(train, y_train)
     assert model.score(test, y_test) > 0.93
     assert model.score(test, y_test) >= lda.score(test, y_test) - 0.04
     assert log_loss(y_test, model.predict_proba(test)) < 0.2
-
-
-@every_form
-def test_fitted_attributes(wine, wine_models, form):
-    train, model = wine[0], wine_models(form)
-    width = dict(zip(FORMS, (2, 10), strict=True))[form]
-    assert model.classes_.tolist() == [0, 1, 2]
-    assert model.n_features_in_ == 13
-    assert model.components_.shape == (width, 13)
-    assert len(model.get_feature_names_out()) == width
-    np.testing.assert_allclose(model.mean_, train.mean(axis=0))
-    np.testing.assert_allclose(model.scale_, train.std(axis=0))
-    np.testing.assert_allclose(model.relevance_.sum(), 1.0)
-    assert model.relevance_.shape == (width,)
-    trace = model.objective_ if form == "default" else model.lower_bounds_
-    assert model.n_iter_ == len(trace)
-    assert not model.interrupted_
-    assert model.converged_
-    if form == "paper":
-        return
-    results = model.cv_results_
-    assert len(results["candidates"]) == len(results["log_loss"]) > 1
-    costs = [each["C"] for each in results["candidates"]]
-    assert results["weight"].sum() == pytest.approx(1.0)
-    assert np.log(model.C_) == pytest.approx(results["weight"] @ np.log(costs))
-    assert sum(model.metric_weights_.values()) == pytest.approx(1.0)
 
 
 def test_arguments_are_used(overlapping, make_form):

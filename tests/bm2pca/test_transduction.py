@@ -246,6 +246,7 @@ def test_without_unlabelled_samples_nothing_changes():
     np.testing.assert_array_equal(signs, Y[:6])
 
 
+@pytest.mark.slow
 def test_unlabelled_samples_are_seldom_used_without_signal():
     """A held-out gain larger than its standard error is luck, in about one of six data sets."""
     used = 0

@@ -285,20 +285,20 @@ def test_weights_are_exponents_of_the_likelihood(n, b):
 
 def test_many_samples():
     rng = np.random.default_rng(6)
-    X = rng.standard_normal((20_000, 4))
+    X = rng.standard_normal((5000, 4))
     p = rng.standard_normal((4, 2))
-    y = X @ p + 1.0 + np.array([0.3, 0.01]) * rng.standard_normal((20_000, 2))
+    y = X @ p + 1.0 + np.array([0.3, 0.01]) * rng.standard_normal((5000, 2))
     this = BSDRProblem(X=X, y=y, n_labels=2, target="regression", priors=PRIORS)
     result = fit(this)
     draws = result.draws
-    assert_allclose(draws.noise_scale.mean(axis=0), [0.3, 0.01], rtol=0.01)
-    assert_allclose(draws.noise_scale.std(axis=0) / [0.3, 0.01], 0.5**0.5 / 2e4**0.5, rtol=0.4)
-    assert_allclose(draws.projection.mean(axis=0), p.T, atol=0.01)
+    assert_allclose(draws.noise_scale.mean(axis=0), [0.3, 0.01], rtol=0.04)
+    assert_allclose(draws.noise_scale.std(axis=0) / [0.3, 0.01], 0.5**0.5 / 5e3**0.5, rtol=0.4)
+    assert_allclose(draws.projection.mean(axis=0), p.T, atol=0.02)
     # Little is left to learn from one more sample.
     eta = draws.linear_predictor(X)
     plain = stats.norm.logpdf(y, eta, draws.noise_scale[:, None]).sum(axis=2)
     plain = logsumexp(plain, axis=0) - np.log(len(eta))
-    assert result.log_score.mean() == pytest.approx(plain.mean(), abs=1e-3)
+    assert result.log_score.mean() == pytest.approx(plain.mean(), abs=4e-3)
 
 
 @pytest.mark.parametrize("n_sd", [0, 1, 3, 10])

@@ -8,23 +8,19 @@ import numpy as np
 import pymc as pm
 import pytensor
 import pytest
-from arviz_stats.base import array_stats
-from scipy.optimize import minimize_scalar
 from scipy.special import ndtr
 from sklearn.datasets import load_iris
 
 from bsdr_models import BSDRClassifier, BSDRRegressor, HierarchicalPriors
-from bsdr_models.bsdr import Kernel, hmc, probit_choice
 from bsdr_models.bsdr import engines as fits
+from bsdr_models.bsdr import hmc, probit_choice
 from bsdr_models.bsdr import posterior as draws_module
 from bsdr_models.bsdr.feature_map import make_learner
-from bsdr_models.bsdr.posterior import Coordinates, link_of, temper
+from bsdr_models.bsdr.posterior import Coordinates
 from bsdr_models.bsdr.problem import BSDRProblem
 from bsdr_models.data import training as training_module
 from bsdr_models.data.training import Training
 from bsdr_models.data.validation import R_HAT_LIMIT
-from bsdr_models.estimators import calibration
-from bsdr_models.metrics import MIN_GAIN, N_STANDARD_ERRORS
 from bsdr_models.papers import PaperBSDRClassifier
 from bsdr_models.papers.bsdr import Priors
 
@@ -209,39 +205,6 @@ def test_probabilities_are_powers_of_the_posterior_predictive(fitted, target):
     np.testing.assert_allclose(model.predict_proba(X), mixed, rtol=1e-6)
 
 
-def test_temperature_is_that_of_the_best_log_score():
-    """Many samples outweigh its prior, up to the distance of two nodes."""
-    rng = np.random.default_rng(0)
-    p = rng.dirichlet(np.ones(3), 4000)
-    y = np.array([rng.choice(3, p=each) for each in p])
-    log_p = temper(np.log(p), 2.0, 1e-9)  # too flat
-    judged = calibration.judge([log_p], y, [np.arange(4000) % 5], link_of(1e-9), fits.LOG_T)
-    found = judged.calibration
-    loss = minimize_scalar(
-        lambda t: -temper(log_p, t, 1e-9)[np.arange(4000), y].sum(),
-        bounds=(0.1, 5.0),
-        method="bounded",
-    )
-    assert found.temperature == pytest.approx(loss.x, rel=0.08)
-    assert found.temperature == pytest.approx(0.5, abs=0.05)
-    assert found.signal > 0.999
-    right = temper(log_p, 0.5, 1e-9)[np.arange(4000), y]
-    assert judged.score.score == pytest.approx(right.mean(), abs=0.005)
-    np.testing.assert_allclose(temper(temper(log_p, 0.5, 1e-15), 2.0, 1e-15), log_p, atol=1e-6)
-
-
-@pytest.mark.parametrize("target", LABELS)
-def test_temperature_is_selected_by_held_out_samples(fitted, target):
-    model, _, _ = fitted(target)
-    assert -np.log(3.0) < model.held_out_score_ < 0.0
-    assert model.held_out_gain_ > 0.0
-    said = model.summary()["value"]
-    assert said["temperature"] == f"{model.temperature_:.2g}"
-    assert said["held-out log score"].startswith(f"{model.held_out_score_:.3f} nats")
-    assert model.idata_.attrs["temperature"] == model.temperature_
-    assert model.selected_params()["temperature"] == model.temperature_
-
-
 @pytest.mark.parametrize("target", LABELS)
 def test_with_a_temperature_no_sample_is_held_out(monkeypatch, fitted, target):
     """The class frequencies have no part in predictions then."""
@@ -273,29 +236,6 @@ def test_held_out_probabilities_of_label_sets_are_those_of_ones(fitted):
     assert each[known].mean() > np.log(0.5)
     assert model._context.targets.dtype == np.bool_
     np.testing.assert_array_equal(model._context.targets, y == 1)
-
-
-def test_classes_of_one_sample_cannot_be_held_out():
-    rng = np.random.default_rng(0)
-    X, y = rng.standard_normal((3, 2)), np.arange(3)
-    problem, build = pose(X, y), builder(X, y)
-    sampled = hmc.sample(problem, n_chains=4, n_draws=4, rng=rng)
-    assert fits.judge_folds(problem, sampled, learner(X, y), build, rng=rng) is None
-
-
-@pytest.mark.filterwarnings("ignore:class . has a single sample")
-def test_fit_to_classes_of_one_sample_has_no_verdict(recwarn):
-    X, y = np.random.default_rng(0).standard_normal((3, 2)), np.array(["a", "b", "c"])
-    model = estimator("multiclass").fit(X, y)
-    assert not [each for each in recwarn if "depend on X" in str(each.message)]
-    assert model.temperature_ == 1.0
-    assert model.idata_.attrs["signal"] == 1.0
-    assert np.isnan(model.held_out_score_)
-    assert model.held_out_log_proba_ is None
-    np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)
-
-
-# --------------------------------------------------------------------------------- features
 
 
 def learner(X, y, **options):
@@ -342,33 +282,6 @@ def test_fit_without_a_fold_does_not_know_its_labels(monkeypatch, target):
     np.testing.assert_array_equal(one[0].y, two[0].y)
     np.testing.assert_array_equal(one[1].X, two[1].X)
     assert np.abs(found.learn().whiten(X) - again.learn().whiten(X)).max() > 1e-3
-
-
-# --------------------------------------------------------------------------------- invariance
-
-
-@pytest.mark.slow
-@every_target
-def test_permutations_change_predictions_by_monte_carlo_error_only(target):
-    """Permutations of classes, samples and features, and signs of features."""
-    X, y = toy(target)
-    rng = np.random.default_rng(6)
-    classes, features, samples = (rng.permutation(size) for size in (K, D, N))
-    signs = np.array([1.0, -1.0, -1.0, 1.0])
-    X_new = (signs * X)[:, features]
-    y_new = classes[y] if target == "multiclass" else y[:, np.argsort(classes)]
-
-    def fit(X, y, at, seeds):
-        models = [estimator(target, temperature=1.0, random_state=s).fit(X, y) for s in seeds]
-        return np.stack([answers(model, at) for model in models])
-
-    before = fit(X, y, X, range(5))
-    after = fit(X_new[samples], y_new[samples], X_new, range(5, 10))[..., classes]
-    difference = after.mean(axis=0) - before.mean(axis=0)
-    error = (after.var(axis=0, ddof=1) + before.var(axis=0, ddof=1)) / 5.0
-    # Predictions of a fit are correlated; for independent ones the ratio would be 1.
-    assert np.sqrt(np.mean(difference**2) / np.mean(error)) < 2.5
-    assert np.sqrt(np.mean(error)) < 0.05
 
 
 # --------------------------------------------------------------------------------- coordinates
@@ -502,26 +415,6 @@ def test_maps_of_draws_are_least_squares_on_all_samples(fitted, target, chunk, m
 # --------------------------------------------------------------------------------- verdicts
 
 
-def test_absence_of_signal_warns():
-    rng = np.random.default_rng(8)
-    X, y = rng.standard_normal((90, 6)), np.arange(90) % 3
-    with pytest.warns(UserWarning, match="no evidence that the targets depend on X: the held-out"):
-        model = estimator("multiclass", sampling__chains=1).fit(X, y)
-    assert model.held_out_gain_ < MIN_GAIN + N_STANDARD_ERRORS * model.held_out_gain_se_
-    assert model.idata_.attrs["signal"] < 0.5
-    assert model.summary()["value"].str.contains("depend on X").any()
-    assert np.abs(model.predict_proba(X) - 1.0 / 3.0).max() < 0.2
-
-
-def test_too_few_samples_to_tell_warns():
-    X, y = np.random.default_rng(0).standard_normal((24, 2)), np.array([0, 1] * 12)
-    X[:, 0] += 0.8 * y
-    with pytest.warns(UserWarning, match="depend on X: too few samples to tell, the held-out log"):
-        model = estimator("multiclass", sampling__chains=1, random_state=2).fit(X, y)
-    limit = MIN_GAIN + N_STANDARD_ERRORS * model.held_out_gain_se_
-    assert MIN_GAIN < model.held_out_gain_ < limit
-
-
 @pytest.mark.slow
 def test_few_samples_converge_by_default(monkeypatch):
     monkeypatch.undo()
@@ -554,9 +447,6 @@ def test_chains_that_have_not_mixed_warn(monkeypatch, short_runs):
     assert not model.converged_
     monkeypatch.setattr(fits, "mixing", lambda *args: (1.01, 900.0))
     assert estimator("multiclass").fit(X, y).converged_
-
-
-# --------------------------------------------------------------------------------- trees, files
 
 
 @pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto")
@@ -613,45 +503,6 @@ def test_interrupted_folds_keep_the_draws(interrupt):
 # --------------------------------------------------------------------------------- groups
 
 
-def repeated(n=30, times=3):
-    """Samples of which each has copies, with outputs of their own noise, and their groups."""
-    rng = np.random.default_rng(0)
-    source = rng.standard_normal((n, 4))
-    group = np.repeat(np.arange(n), times)
-    own = source[:, 0] + 0.7 * rng.standard_normal(n)
-    y = own[group] + 0.3 * rng.standard_normal(n * times)
-    return source[group], y, group
-
-
-def test_copies_of_a_sample_are_a_group_of_a_regressor():
-    X, y, group = repeated()
-    order = np.random.default_rng(1).permutation(len(y))
-    for kernel in ("linear", "matern"):
-        found = estimator("regression", kernel=kernel).fit(X[order], y[order])
-        given = estimator("regression", kernel=kernel).fit(X[order], y[order], groups=group[order])
-        np.testing.assert_allclose(found.predict(X), given.predict(X), rtol=1e-9)
-        assert found.held_out_score_ == pytest.approx(given.held_out_score_)
-        assert found.held_out_gain_se_ == pytest.approx(given.held_out_gain_se_)
-
-
-def test_samples_of_a_group_do_not_count_as_independent():
-    """The score of held-out copies is that of new samples, and no better."""
-    X, y, group = repeated()
-    alone = estimator("regression").fit(X[::3], y[::3])
-    together = estimator("regression").fit(X, y, groups=group)
-    apart = X + 1e-2 * np.random.default_rng(2).standard_normal(X.shape)  # no longer copies
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "what the features tell of y rests")
-        singly = estimator("regression", kernel=Kernel("rbf", 0.1)).fit(apart, y)
-    assert together.held_out_score_ == pytest.approx(alone.held_out_score_, abs=0.15)
-    assert singly.held_out_score_ > together.held_out_score_ + 0.3
-    std = [each.predict(X, return_std=True)[1].mean() for each in (alone, together)]
-    assert std[1] == pytest.approx(std[0], rel=0.2)
-
-
-# --------------------------------------------------------------------------------- arguments
-
-
 @pytest.mark.parametrize(
     ("kind", "arguments", "message"),
     [
@@ -672,50 +523,3 @@ def test_incompatible_arguments_raise(kind, arguments, message):
 
 
 # --------------------------------------------------------------------------------- one model
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("target", ["multiclass", "regression"])
-def test_nuts_agrees_with_the_default(target, monkeypatch):
-    """Means of identified quantities on overlapping classes of Iris, within 4 standard errors."""
-    monkeypatch.undo()
-    X, y = load_iris(return_X_y=True)
-    X, y = X[1::5, :2], (y if target == "multiclass" else X[:, 2:])[1::5]
-    trees, predicted = {}, {}
-    kind = BSDRClassifier if target == "multiclass" else BSDRRegressor
-    for engine, options in (
-        (None, {"sampling__draws": 1200, "sampling__chains": 4}),
-        ("nuts", {"sampling__draws": 600, "sampling__tune": 600, "sampling__chains": 2}),
-    ):
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module="pymc|pytensor|arviz")
-            model = kind(inference=engine, temperature=1.0, random_state=0)
-            model.set_params(**options).fit(X, y)
-        trees[engine], predicted[engine] = model.idata_["posterior"], answers(model, X)
-    z = []
-    for name in ("coef", "bias"):
-        first, second = (
-            np.moveaxis(tree[name].values.reshape(*tree[name].shape[:2], -1), 2, 0)
-            for tree in trees.values()
-        )
-        difference = first.mean(axis=(1, 2)) - second.mean(axis=(1, 2))
-        errors = [[array_stats.mcse(values) for values in each] for each in (first, second)]
-        z.append(difference / np.hypot(*errors))
-    assert np.abs(np.concatenate(z)).max() < 4.0
-    scale = 1.0 if target == "multiclass" else y.std()
-    assert np.abs(predicted[None] - predicted["nuts"]).max() < 0.05 * scale
-
-
-def test_thin_maps_colour_a_grid(fitted):
-    """Probabilities at latent coordinates are those of the samples there, in two dimensions."""
-    model, X, y = fitted("multiclass")
-    posterior = model._posterior
-    aligned = posterior.coordinates.align(posterior.draws)
-    u = model.transform(X)
-    eta = u @ aligned.weights + aligned.bias[:, None]
-    kept = np.linspace(0, len(posterior.draws.scale) - 1, 100).round().astype(int)
-    p = probit_choice.probabilities(eta[kept], 0.003).mean(axis=0)
-    tempered = np.exp(temper(np.log(p), model.temperature_, 0.003))
-    signal = model.idata_.attrs["signal"]
-    expected = np.log(signal * tempered + (1.0 - signal) * frequencies(y))
-    np.testing.assert_allclose(posterior.log_probabilities_at(u), expected, atol=1e-8)

@@ -195,25 +195,3 @@ def test_chains_forget_samples_that_are_held_out():
         turned.linear_predictor(each.reshape(-1, each.shape[-1])) for each in (theta, alone)
     )
     assert np.abs((ours.mean(axis=0) - theirs.mean(axis=0)) / theirs.std(axis=0)).max() < 0.4
-
-
-@pytest.mark.parametrize(("share", "finished"), [(0.2, False), (0.67, False), (0.9, True)])
-def test_interrupt(share, finished):
-    """Draws that there are can be used."""
-
-    def stop(done):
-        if done > share:
-            raise KeyboardInterrupt
-
-    problem = make_problem()
-    options = {"n_chains": 4, "n_draws": 20, "rng": np.random.default_rng(0), "on_step": stop}
-    if not finished:
-        with pytest.raises(KeyboardInterrupt):
-            hmc.sample(problem, **options)
-        return
-    found = hmc.sample(problem, **options)
-    assert found.interrupted
-    assert 4 <= found.theta.shape[1] < 20
-    assert (
-        found.theta.shape[1] == found.log_likelihood.shape[1] == found.stats["diverging"].shape[1]
-    )

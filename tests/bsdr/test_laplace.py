@@ -7,7 +7,6 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.optimize import minimize
 from scipy.special import logsumexp, ndtr
-from sklearn.exceptions import ConvergenceWarning
 
 from bsdr_models import BSDRClassifier
 from bsdr_models.bsdr.feature_map import learn_map
@@ -329,17 +328,6 @@ def test_samples_are_processed_in_parts(monkeypatch):
     check_same(found, expected, scaler, X, y, "multiclass", 3)
 
 
-@pytest.mark.slow
-def test_workers_have_the_posterior_of_one_process(threads_cluster):
-    X, y = make_samples("multiclass", 900, 6, 4)
-    scaler = Scaler.fit(X)
-    metric = unit_metric(scaler.transform(X))
-    expected = fit_chunks(InMemory(X, y), metric, scaler, "multiclass", 4)
-    with threads_cluster.as_current():
-        found = fit_chunks(in_chunks(X, y, 130), metric, scaler, "multiclass", 4)
-    check_same(found, expected, scaler, X, y, "multiclass", 4)
-
-
 # ------------------------------------------------------------------------------- wrong labels
 
 
@@ -367,12 +355,3 @@ def test_a_cycle_of_the_scale_ends_at_good_predictions():
     X, truth, y = with_random_labels(1000, 20, 5, 0.01, 1)
     model = BSDRClassifier(inference="laplace", random_state=0).fit(X, y)
     assert model.score(X, truth) > 0.95
-
-
-def test_a_search_without_a_mode(monkeypatch):
-    monkeypatch.setattr(laplace, "_MAX_STEPS", 2)
-    X, _, y = with_random_labels(150, 4, 3, 0.03, 0)
-    with pytest.warns(ConvergenceWarning, match="has not found a mode.*inference='hmc'") as said:
-        model = BSDRClassifier(inference="laplace", random_state=0).fit(X, y)
-    assert len(said) == 1
-    np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)

@@ -34,14 +34,6 @@ def learn_map(X, kernel, views):
     return feature_map.learn_map(X, metric="identity", kernel=kernel, views=views)
 
 
-def several(n=25, seed=0):
-    """Whitened features of two views with Gaussian kernels."""
-    X = np.random.default_rng(seed).standard_normal((n, 5))
-    X -= X.mean(axis=0)
-    views = [("a", np.arange(2)), ("b", np.arange(2, 5))]
-    return X, learn_map(X, "rbf", views)
-
-
 @pytest.mark.parametrize(
     "views",
     [pytest.param(None, marks=pytest.mark.slow), {"sepal": [0, 1], "petal": [2, 3]}],
@@ -152,7 +144,7 @@ def test_conditional_moments_of_a_missing_view():
     assert_allclose(back.std(axis=1), [np.sqrt(0.005 / 1.005), 0.5], rtol=0.15)
 
 
-@pytest.mark.parametrize("n", [12, 60])
+@pytest.mark.parametrize("n", [12, 35])
 def test_residuals_of_a_missing_view_are_those_of_left_out_samples(n):
     """With fewer and with more samples than features."""
     X = np.random.default_rng(2).standard_normal((n, 25))
@@ -205,8 +197,6 @@ def test_correlations_are_those_with_the_classes_of_a_kernel_too():
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"kernel": "gauss"}, "kernel"),
-        ({"kernel": ["linear", "rbf"]}, "'kernel' parameter of BSDRClassifier must be"),
         ({"views": {"a": range(6)}}, "each feature must be in one, which 'flavanoids' is not"),
         ({"views": {"a": range(13), "b": [3]}}, "which 'alcalinity_of_ash' is not"),
         ({"views": {"a": slice(0, 13)}}, r"'a' must be a list of columns of X, got slice\(0, 13"),
@@ -249,36 +239,11 @@ def test_one_view_is_none():
         one.predict(X.mask(X.iloc[0, 0] == X))
 
 
-@pytest.mark.parametrize(
-    ("options", "match"), [({"kernel": "rbf"}, "kernel='rbf'"), ({"views": VIEWS}, "views")]
-)
-def test_samples_in_chunks_are_refused(options, match):
-    """By fits; predictions take them."""
+@pytest.mark.parametrize("options", [{"kernel": "rbf"}, {"views": VIEWS}])
+def test_predictions_take_samples_in_chunks(options):
     X, y = wine()
     X = X.to_numpy()
     blocks = pytest.importorskip("dask.array").from_array(X, chunks=(50, 13))
-    model = BSDRClassifier(sampling=QUICK, random_state=0, **options)
-    with pytest.raises(ValueError, match=f"{match} is not for Dask arrays.*in memory"):
-        clone(model).fit(blocks, y)
-    model.fit(X[::2], y[::2])
+    model = BSDRClassifier(sampling=QUICK, random_state=0, **options).fit(X[::2], y[::2])
     found = np.asarray(model.predict_proba(blocks))
     assert_allclose(found, model.predict_proba(X), atol=1e-9)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # short chains
-def test_probabilities_equal_those_of_nuts():
-    """Relative scales of views are estimates, and draws of NUTS: their shares may differ."""
-    X, y = load_iris(return_X_y=True)
-    options = {
-        "kernel": "matern",
-        "views": {"sepal": [0, 1], "petal": [2, 3]},
-        "temperature": 1.0,
-        "random_state": 0,
-    }
-    default = BSDRClassifier(**options).fit(X[::3], y[::3])
-    nuts = BSDRClassifier(inference="nuts", **options)
-    nuts.set_params(sampling__draws=300, sampling__tune=300, sampling__chains=2).fit(X[::3], y[::3])
-    difference = np.abs(default.predict_proba(X[1::3]) - nuts.predict_proba(X[1::3]))
-    assert difference.mean() < 0.015
-    assert difference.max() < 0.15

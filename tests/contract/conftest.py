@@ -120,7 +120,7 @@ def pytest_generate_tests(metafunc):
     """Estimators, cases that these take in turn, and the checks of scikit-learn.
 
     Of a check the form of 64-bit samples that cannot be written to; the fast tests ask one
-    estimator, and two of what depends on the engine.
+    estimator.
     """
     given = set()
     for mark in metafunc.definition.iter_markers("in_turn"):
@@ -147,9 +147,8 @@ def pytest_generate_tests(metafunc):
                 checks[name][kind] = model, check
     cases = []
     for number, (name, own) in enumerate(checks.items()):
-        n_quick = 2 if name in OF_ENGINES else 1
         for i, (kind, case) in enumerate(own.items()):
-            marks = [] if (i - n_quick * number) % len(own) < n_quick else pytest.mark.slow
+            marks = [] if (i - number) % len(own) == 0 else pytest.mark.slow
             cases.append(pytest.param(*case, id=f"{kind}-{name}", marks=marks))
     metafunc.parametrize(("model", "check"), cases)
 

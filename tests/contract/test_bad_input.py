@@ -13,7 +13,6 @@ import pandas as pd
 import pytest
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning, DataConversionWarning, NotFittedError
-from sklearn.metrics import log_loss
 
 from bsdr_models import BM2PCAPriors, DGPLVMPriors
 from bsdr_models.bm2pca.model import declared_targets
@@ -40,7 +39,6 @@ ROWS_REFUSED = {
         r"NaN, first in row \d+ and column \d+.*BM2PCA(Class|Regress)",
     ),
     "inf": (lambda X: with_value(X, np.inf), "Input X contains infinity"),
-    "minus_inf": (lambda X: with_value(X, -np.inf), "Input X contains infinity"),
     "masked": (lambda X: np.ma.masked_greater(X, 6.0), "Input X contains NaN"),
     "missing_in_nullable": (
         lambda X: pd.DataFrame(X).astype("Float64").mask(X > 6.0),
@@ -62,11 +60,8 @@ ROWS_REFUSED = {
     "one_axis": (lambda X: X[:, 0], "(?s)1D array.*[Rr]eshape"),
     "series": (lambda X: pd.Series(X[:, 0]), "(?s)2-dimensional container|1D array"),
     "three_axes": (lambda X: X[:, :, None], "dim 3"),
-    "no_rows": (lambda X: X[:0], "0 sample"),
     "one_row": (lambda X: X[:1], "1 sample"),
-    "no_features": (lambda X: X[:, :0], "0 feature"),
     "empty_frame": (lambda X: pd.DataFrame(index=range(len(X))), "0 feature"),
-    "complex": (lambda X: X + 1j, "Complex data not supported"),
     "text": (
         lambda X: np.where(X > 6.0, "high", X.astype(object)),
         r"columns 0 \(.* 'high'\), 2 \(.* 'high'\) of X cannot be read as numbers",
@@ -241,7 +236,7 @@ def assert_taken(zoo, model, X, y, score):
 
 
 @pytest.mark.filterwarnings("ignore:.*samples that resemble each other")
-@pytest.mark.in_turn("kind", ROWS_TAKEN, times=3)
+@pytest.mark.in_turn("kind", ROWS_TAKEN, times=2)
 def test_rows_are_taken(zoo, kind, case):
     model = zoo.make(kind)
     if case == "one_feature" and not kind.endswith("GPLVMClassifier"):
@@ -308,12 +303,12 @@ def test_equal_rows_with_different_targets(zoo, kind):
 def test_many_classes_of_few_rows(zoo, kind):
     if kind.endswith("Regressor"):
         return
-    rng, y = np.random.default_rng(84), np.arange(60) % 30
-    X = rng.standard_normal((30, 8))[y] + 0.1 * rng.standard_normal((60, 8))
+    rng, y = np.random.default_rng(84), np.arange(40) % 20
+    X = rng.standard_normal((20, 8))[y] + 0.1 * rng.standard_normal((40, 8))
     model = zoo.fit(zoo.make(kind), X, y)
     zoo.assert_finite(model, X)
     if kind != "PaperBSDRClassifier":  # its mean field is at the prior
-        assert model.score(X, y) > 0.15  # by chance a thirtieth
+        assert model.score(X, y) > 0.2  # by chance a twentieth
 
 
 @pytest.mark.filterwarnings("ignore:.* samples are unlike the training samples")
@@ -431,14 +426,13 @@ LABELS_TAKEN = {
 }
 
 
-@pytest.mark.parametrize("case", LABELS_TAKEN)
-@pytest.mark.parametrize("reader", ["PaperBSDRClassifier", "BM2PCAClassifier"])
-def test_labels_come_back_as_they_went_in(zoo, reader, case):
+@pytest.mark.in_turn("classifier", LABELS_TAKEN)
+def test_labels_come_back_as_they_went_in(zoo, classifier, case):
     labels = LABELS_TAKEN[case]
-    model = zoo.fit(zoo.make(reader), zoo.X, labels[zoo.y])
+    model = zoo.fit(zoo.make(classifier), zoo.X, labels[zoo.y])
     np.testing.assert_array_equal(model.classes_, labels)
     assert model.classes_.dtype == model.predict(zoo.X).dtype == labels.dtype
-    plain = zoo.fitted(reader)
+    plain = zoo.fitted(classifier)
     np.testing.assert_array_equal(model.predict_proba(zoo.X), plain.predict_proba(zoo.X))
     assert model.score(zoo.X, labels[zoo.y]) == plain.score(zoo.X, zoo.y) > 0.6
 
@@ -487,15 +481,6 @@ def test_a_class_of_one_row_is_kept_with_a_warning(zoo, classifier):
         model = zoo.fit(zoo.make(classifier), X, y, zoo.explained[2:])
     assert model.classes_.tolist() == [0, 1, 2, 7]
     zoo.assert_finite(model, X)
-
-
-@pytest.mark.parametrize("classifier", ["bsdr_paper", "bm2pca"])
-def test_labels_never_seen_count_as_wrong_and_have_no_log_loss(zoo, classifier):
-    X, y = zoo.X, zoo.y
-    model = zoo.fit(zoo.make(classifier), X[:30], y[:30])
-    np.testing.assert_allclose(model.score(X, y), model.score(X[:30], y[:30]) * 30 / 45)
-    with pytest.raises(ValueError, match=r"different number of classes|labels"):
-        log_loss(y, model.predict_proba(X))
 
 
 def test_a_large_mean_hides_no_variation(zoo, kind):

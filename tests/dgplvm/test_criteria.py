@@ -46,9 +46,6 @@ def ratio(numerator, denominator):
     return np.trace(np.linalg.solve(denominator, numerator))
 
 
-# ------------------------------------------------------------------------------------- the value
-
-
 def test_values_are_traces_of_scatter_matrices():
     X = make_latent(2)
     S_w, S_b = scatters(X, labels)

@@ -86,61 +86,6 @@ def test_scaling_of_the_paper(wine, standardize):
 # ------------------------------------------------------------------------------------ the metric
 
 
-def classes(n=45, d=12):
-    """Three overlapping classes in scaled features, in no order."""
-    rng = np.random.default_rng(0)
-    y = rng.permutation(np.arange(n) % 3)
-    X = rng.standard_normal((n, d))
-    X[np.arange(n), y] += 1.5
-    return (X - X.mean(axis=0)) / X.std(axis=0), y
-
-
-def fitted(X, y, **options):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        return DGPLVMClassifier(random_state=0, **options).fit(X, y)
-
-
-def test_values_that_no_training_sample_can_have_are_set_to_the_largest():
-    """The last feature is zero but in one sample."""
-    X, y = classes()
-    X = np.column_stack([X, np.where(np.arange(len(X)) == 4, 1e-3, 0.0)])
-    model = fitted(X, y)
-    largest = X[:, -1].mean() + X[:, -1].std() * np.sqrt(len(X) - 1.0)
-    at_bound = X + np.eye(13)[-1] * (largest - X[:, -1:])
-    far = X + np.eye(13)[-1] * 1e3
-    for method in (model.predict_proba, model.transform):
-        np.testing.assert_allclose(method(far), method(at_bound), atol=1e-9)
-    assert (model.out_of_range(far) > 0.999).all()
-    assert model.out_of_range(at_bound).mean() < 0.9
-    tree = model.predict_idata(far)["predictions"]
-    np.testing.assert_array_equal(tree["out_of_range"], model.out_of_range(far))
-
-
-@pytest.mark.parametrize("metric", ["unit", "identity"])
-def test_metric_that_the_user_names(metric):
-    """Units of the features matter to the identity only."""
-    X, y = classes()
-    units = np.geomspace(1.0, 100.0, X.shape[1])
-    one, other = fitted(X, y, metric=metric), fitted(X * units, y, metric=metric)
-    name = {"unit": "unit variance", "identity": "as they are"}[metric]
-    assert one.metric_weights_[name] == 1.0
-    change = one.predict_proba(X) - other.predict_proba(X * units)
-    assert (np.abs(change).max() < 1e-3) == (metric == "unit")
-
-
-@pytest.mark.parametrize("metric", ["auto", "unit", "identity"])
-def test_derivatives_of_the_mapping(metric):
-    """The mean over training samples, in features of unit variance."""
-    X, y = classes(d=6)
-    units = np.geomspace(0.1, 10.0, 6)
-    model, step = fitted(X * units, y, metric=metric), 1e-4
-    for d in range(6):
-        moved = [model.transform((X + sign * step * np.eye(6)[d]) * units) for sign in (1, -1)]
-        slope = (moved[0] - moved[1]).mean(axis=0) / (2.0 * step)
-        np.testing.assert_allclose(model.components_[:, d], slope, atol=1e-5)
-
-
 # ------------------------------------------------------------------------------------ calibration
 
 
@@ -182,31 +127,3 @@ def test_the_paper_is_calibrated_by_samples_left_out_of_its_classifier(wine, ran
     np.testing.assert_allclose(found, expected, atol=1e-3)
     scaled = (X_new - model.mean_) / model.scale_
     np.testing.assert_allclose(predict(model.idata_, scaled), found, atol=1e-9)
-
-
-def test_without_a_signal_probabilities_are_near_the_class_frequencies():
-    rng = np.random.default_rng(3)
-    y = np.repeat([0, 1, 2], [30, 12, 6])
-    X = rng.standard_normal((100, 8))
-    model = fitted(X[:48], y)
-    p = model.predict_proba(X[48:])
-    frequency = np.bincount(y) / 48.0
-    assert np.sqrt(np.mean((p - frequency) ** 2)) < 0.05
-    assert model.idata_.attrs["signal"] < 0.8
-
-
-def test_the_model_of_a_fit_is_declared_on_its_samples(uncompiled):
-    """At its raw coordinates it has its latent coordinates and its criterion."""
-    X, y = classes()
-    model = fitted(X, y)
-    declared, posterior = model.model_, model.idata_["posterior"]
-    raw = posterior["latent_raw"].values[0, 0]
-    values = {declared["latent_raw"]: raw}
-    np.testing.assert_allclose(declared["latent"].eval(values), model.latent_, atol=1e-8)
-    np.testing.assert_allclose(declared["criterion"].eval(values), posterior["criterion"].item())
-
-
-def test_the_progress_bar(wine, capsys):
-    DGPLVMClassifier(progressbar=True, random_state=0).fit(wine[0], wine[2])
-    captured = capsys.readouterr()
-    assert "MAP" in captured.out + captured.err

@@ -10,6 +10,7 @@ import pytest
 from scipy.spatial.distance import cdist
 
 from bsdr_models import DGPLVMClassifier, DGPLVMOptimization
+from bsdr_models.dgplvm import engines
 from bsdr_models.dgplvm.back_constraint import centroid_weights, make_mapping
 from bsdr_models.dgplvm.left_out import (
     MIN_SLOPE,
@@ -22,7 +23,9 @@ from bsdr_models.dgplvm.left_out import (
     mean_settings,
     whitened_indicators,
 )
+from bsdr_models.dgplvm.map_search import fit_map
 from bsdr_models.dgplvm.priors import NOISES, WIDTHS, DGPLVMMapping
+from bsdr_models.dgplvm.problem import DGPLVMProblem
 from bsdr_models.learned_metric.metric import ClassBasis, Metric
 
 OMEGA = 0.3
@@ -276,16 +279,6 @@ def test_groups_decide_what_is_judged_and_not_what_the_classifier_is_fitted_to()
     assert paired.held_out_score_ < alone.held_out_score_ - 0.1
 
 
-def test_copies_are_left_out_together():
-    """Labels without signal are not known from copies, as they are from samples nearly equal."""
-    rng = np.random.default_rng(3)
-    X = np.tile(rng.standard_normal((30, 8)), (2, 1))
-    y = np.tile(rng.permutation(np.arange(30) % 2), 2)
-    near = X + 0.01 * rng.standard_normal(X.shape)
-    assert fitted(X, y).held_out_gain_ < 0.1
-    assert fitted(near, y).held_out_gain_ > 0.3
-
-
 # -------------------------------------------------------------------------- settings of the mapping
 
 
@@ -401,3 +394,115 @@ def test_unlabelled_samples_are_in_every_metric():
     few = fitted(X[:30], y[:30])
     assert np.abs(model._metric.map(X) - few._metric.map(X)).max() > 1e-6
     assert model.score(X[30:], y[30:]) > 0.6
+
+
+def test_values_that_no_training_sample_can_have_are_set_to_the_largest():
+    """The last feature is zero but in one sample."""
+    X, y = classes()
+    X = np.column_stack([X, np.where(np.arange(len(X)) == 4, 1e-3, 0.0)])
+    model = fitted(X, y)
+    largest = X[:, -1].mean() + X[:, -1].std() * np.sqrt(len(X) - 1.0)
+    at_bound = X + np.eye(13)[-1] * (largest - X[:, -1:])
+    far = X + np.eye(13)[-1] * 1e3
+    for method in (model.predict_proba, model.transform):
+        np.testing.assert_allclose(method(far), method(at_bound), atol=1e-9)
+    assert (model.out_of_range(far) > 0.999).all()
+    assert model.out_of_range(at_bound).mean() < 0.9
+    tree = model.predict_idata(far)["predictions"]
+    np.testing.assert_array_equal(tree["out_of_range"], model.out_of_range(far))
+
+
+@pytest.mark.parametrize("metric", ["auto", "unit", "identity"])
+def test_derivatives_of_the_mapping(metric):
+    """The mean over training samples, in features of unit variance."""
+    X, y = classes(d=6)
+    units = np.geomspace(0.1, 10.0, 6)
+    model, step = fitted(X * units, y, metric=metric), 1e-4
+    for d in range(6):
+        moved = [model.transform((X + sign * step * np.eye(6)[d]) * units) for sign in (1, -1)]
+        slope = (moved[0] - moved[1]).mean(axis=0) / (2.0 * step)
+        np.testing.assert_allclose(model.components_[:, d], slope, atol=1e-5)
+
+
+def test_the_model_of_a_fit_is_declared_on_its_samples(uncompiled):
+    """At its raw coordinates it has its latent coordinates and its criterion."""
+    X, y = classes()
+    model = fitted(X, y)
+    declared, posterior = model.model_, model.idata_["posterior"]
+    raw = posterior["latent_raw"].values[0, 0]
+    values = {declared["latent_raw"]: raw}
+    np.testing.assert_allclose(declared["latent"].eval(values), model.latent_, atol=1e-8)
+    np.testing.assert_allclose(declared["criterion"].eval(values), posterior["criterion"].item())
+
+
+# -------------------------------------------------------------------------------------------- draws
+
+
+def noise():
+    """Labels independent of the features, where the confidence is limited."""
+    rng = np.random.default_rng(204)
+    return rng.standard_normal((24, 100)), np.arange(24) % 3, rng.standard_normal((60, 100))
+
+
+def few_classes():
+    """Three classes in 20 features."""
+    rng = np.random.default_rng(201)
+    y = np.arange(130) % 3
+    X = rng.standard_normal((130, 20))
+    X[np.arange(130), y] += 1.5
+    return X[:30], y[:30], X[30:]
+
+
+@pytest.fixture
+def mode_of(training_of):
+    """Problem with one division of its samples into folds, its mode, and new samples."""
+
+    def found(make, groups=None):
+        X, y, new = make()
+        new = (new - X.mean(axis=0)) / X.std(axis=0)
+        X = (X - X.mean(axis=0)) / X.std(axis=0)
+        training = training_of(X, y, "auto", groups=groups)
+        training = replace(training, divisions=training.divisions[:1])
+        metric = training.metric()
+        task = DGPLVMProblem(X=in_metric(metric, X), y_index=y, n_components=2, training=training)
+        return task, fit_map(task, np.random.default_rng(0)), in_metric(metric, new)
+
+    return found
+
+
+def moved(mode, n_draws, size):
+    rng = np.random.default_rng(0)
+    return mode.latent + size * rng.standard_normal((n_draws, *mode.latent.shape))
+
+
+@pytest.mark.parametrize(
+    ("make", "groups"), [(noise, None), (few_classes, None), (few_classes, np.arange(30) // 2)]
+)
+def test_draws_at_the_mode_predict_as_the_mode(mode_of, make, groups):
+    """With its kernel, and with its limit of confidence where classes are not predictable."""
+    task, mode, new = mode_of(make, groups)
+    got, left_out, held_out = engines.draws_posterior(np.stack([mode.latent] * 3), mode, task)
+    expected = engines.fit_mode(task, np.random.default_rng(0))
+    assert len(got.draws) == 3
+    np.testing.assert_allclose(
+        got.log_probabilities(new), expected.posterior.log_probabilities(new), rtol=1e-8
+    )
+    np.testing.assert_allclose(left_out.mean, expected.left_out.mean, atol=1e-10)
+    np.testing.assert_allclose(left_out.cov, expected.left_out.cov, atol=1e-10)
+    np.testing.assert_allclose(
+        held_out["held_out_log_proba"], expected.held_out_log_proba, rtol=1e-8
+    )
+
+
+@pytest.mark.slow
+def test_two_hundred_draws_are_enough(mode_of, monkeypatch):
+    """The probabilities are those of twice as many within .01."""
+    task, mode, new = mode_of(few_classes)
+    latents = moved(mode, 400, 1.0)
+    some = engines.draws_posterior(latents, mode, task)[0]
+    monkeypatch.setattr(engines, "N_DRAWS", 400)
+    all_draws = engines.draws_posterior(latents, mode, task)[0]
+    assert (len(some.draws), len(all_draws.draws)) == (200, 400)
+    error = np.exp(some.log_probabilities(new)) - np.exp(all_draws.log_probabilities(new))
+    assert np.sqrt(np.mean(error**2)) < 0.01
+    assert np.abs(error).max() < 0.05

@@ -197,9 +197,6 @@ def test_collapse_is_reported_for_priors_without_signal(make_task):
     assert not any("collapsed" in message for message in result.messages)
 
 
-# ------------------------------------------------------------------- several initialisations
-
-
 @pytest.mark.parametrize(
     "weight", [10.0, *(pytest.param(w, marks=pytest.mark.slow) for w in (1.0, 100.0))]
 )

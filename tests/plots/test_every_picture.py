@@ -29,6 +29,8 @@ from bsdr_models import (
 
 LONG = np.array(["Ovarian carcinoma, stage III", "Healthy tissue beside it", "b"])
 PLOTS = [name for name in plots.__all__ if name.startswith("plot_")]
+# Models of a comparison that take long.
+COMPARED = ("PLS-DA", "logistic regression", "BM2PCA", "BSDR", "D-GPLVM", "stack")
 
 
 def classes(n_obs, n_features, names, *, apart=1.5):
@@ -85,8 +87,7 @@ def fitted(name):
 @functools.cache
 def comparison():
     X, y = classes(45, 5, LONG)
-    names = ("PLS-DA", "logistic regression", "BM2PCA", "BSDR", "D-GPLVM", "stack")
-    models = dict.fromkeys(names, GaussianNB()) | {"fails": GaussianNB(priors=[1.0])}
+    models = dict.fromkeys(COMPARED, GaussianNB()) | {"fails": GaussianNB(priors=[1.0])}
     with pytest.warns(UserWarning, match="fails has no scores"):
         return compare_models(X, y, models=models, random_state=0, progressbar=False)
 
@@ -270,7 +271,7 @@ def test_names_are_no_formulas(name):
     shown = model.idata_ if name in ("plot_features", "plot_biplot") else shown
     options = {"group": "predictions"} if name == "plot_outliers" else {}
     if name == "plot_comparison":
-        models = dict.fromkeys(FORMULAS.tolist(), GaussianNB())
+        models = dict.fromkeys([*COMPARED, *FORMULAS.tolist()], GaussianNB())
         shown = compare_models(X, y, models=models, random_state=0, progressbar=False)
     if name == "plot_map":
         options = {"groups": y}
