@@ -62,6 +62,7 @@ MARGINS = {"loss__C": 1.0, "loss__calibrate": False, "random_state": 0}
 MAP = {"mapping__width": 2.0, "mapping__noise": 0.1, "optimization__max_iter": 40}
 MAP |= {"random_state": 0}
 SHORT = {"optimization__max_iter": 15}
+PAPER_LAPLACE = SHORT | {"approximation": "laplace"}
 
 # Name: estimator, its arguments, samples (see `features`), targets (see `targets`).
 VARIANTS = {
@@ -92,6 +93,7 @@ VARIANTS = {
     "dgplvm, unlabelled": (DGPLVMClassifier(), MAP, "dense", "partly"),
     "dgplvm, inducing": (DGPLVMClassifier(), MAP, "many", "class"),
     "dgplvm, paper": (PaperDGPLVMClassifier(), SHORT, "dense", "class"),
+    "dgplvm, paper, Laplace": (PaperDGPLVMClassifier(), PAPER_LAPLACE, "dense", "class"),
 }
 
 

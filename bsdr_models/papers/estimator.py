@@ -228,6 +228,8 @@ class PaperDGPLVMClassifier(DGPLVMFit, PaperClassifier):
     width : float, default=2
         Width gamma of the back-constraint, Eq. (18), in units of the inverse median squared
         distance of the samples.
+    approximation : {"ep", "laplace"}, default="ep"
+        Posterior of the Gaussian process classifier by expectation propagation or Laplace's method.
     standardize : bool or "auto", default="auto"
         Whether to scale each feature to unit variance, or all by a common factor. "auto" scales
         each if a few features have most of the variance, as with different units.

@@ -22,6 +22,7 @@ FORMS = {
 }
 PAPER = {
     "paper": {"optimization__max_iter": 100},
+    "paper, Laplace": {"optimization__max_iter": 100, "approximation": "laplace"},
 }
 FAST = ("default", "limit", "paper")
 every_form = pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import numpy as np
 import xarray as xr
@@ -15,6 +15,7 @@ from bsdr_models.dgplvm.map_search import Mode
 from bsdr_models.dgplvm.objective import choose_criterion
 from bsdr_models.dgplvm.posterior import DGPLVMPosterior, Draw, FitResult
 from bsdr_models.dgplvm.priors import CriterionName, DGPLVMOptimization, DGPLVMPriors
+from bsdr_models.dgplvm.probit import EP
 from bsdr_models.dgplvm.problem import DGPLVMProblem, class_centroids
 from bsdr_models.dgplvm.trees import SPEC, make_tree, relevance
 from bsdr_models.estimators.calibration import Calibration
@@ -23,6 +24,7 @@ from bsdr_models.inference.datatree import Context
 from bsdr_models.inference.trees import read_draws
 from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, TargetLike
 from bsdr_models.options import COUNT, POSITIVE, StrOptions
+from bsdr_models.papers.dgplvm.laplace import LAPLACE
 from bsdr_models.papers.dgplvm.map import (
     PaperEmbedder,
     PaperObjective,
@@ -35,6 +37,9 @@ from bsdr_models.papers.fitting import PaperFit, fit_tree, read_new
 if TYPE_CHECKING:
     import pymc as pm
 
+Approximation = Literal["ep", "laplace"]
+# Posteriors of the Gaussian process classifier.
+APPROXIMATIONS = {"ep": EP, "laplace": LAPLACE}
 # Distance of class centroids, relative to the largest feature, that counts as rounding error.
 SAME_CENTROIDS = 1e-10
 # Dims of the free variables of the PyMC model.
@@ -118,8 +123,9 @@ def predict(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
     training = tree["constant_data/X"].to_numpy()
     mapping = kernel_mapping(training, tree.attrs["width"])
     embedder = PaperEmbedder.of(mapping, mode["latent_raw"].to_numpy())
+    approximation = APPROXIMATIONS[tree.attrs["approximation"]]
     index = tree["fit/y_index"].to_numpy()
-    functions, _ = fit_gp_classifier(latent, index)
+    functions, _ = fit_gp_classifier(latent, index, approximation=approximation)
     calibration = Calibration(
         temperature=tree.attrs["temperature"],
         signal=tree.attrs["signal"],
@@ -139,6 +145,7 @@ class DGPLVMFit(PaperFit):
     weight: float = 1e4
     criterion: CriterionName = "auto"
     width: float = 2.0
+    approximation: Approximation = "ep"
     unlabeled: object = None
     optimization: DGPLVMOptimization | None = None
 
@@ -149,6 +156,7 @@ class DGPLVMFit(PaperFit):
         "weight": [POSITIVE],
         "criterion": [StrOptions(set(get_args(CriterionName)))],
         "width": [POSITIVE],
+        "approximation": [StrOptions(set(get_args(Approximation)))],
     }
 
     def _size(self, context: Context) -> int:
@@ -182,11 +190,12 @@ class DGPLVMFit(PaperFit):
             )
         mapping = kernel_mapping(problem.X, self.width)
         mode = fit_paper(problem, mapping, rng, progressbar=self.progressbar)
-        result = classify(mode, problem)
+        result = classify(mode, problem, self.approximation)
         attrs = {
             "weight": self.weight,
             "criterion": problem.criterion,
             "width": self.width,
+            "approximation": self.approximation,
             "objective": "log posterior density",
             **result.posterior.calibration.attrs(),
         }
@@ -226,13 +235,19 @@ class DGPLVMFit(PaperFit):
         )
 
 
-def classify(mode: Mode[PaperObjective], problem: DGPLVMProblem) -> FitResult:
+def classify(
+    mode: Mode[PaperObjective], problem: DGPLVMProblem, approximation: Approximation
+) -> FitResult:
     """Result of a mode with a classifier of its latent coordinates; Eq. (17) embeds new samples."""
     gram = mode.objective.gram
     theta = np.exp(mode.log_parameters)
     raw, _ = mode.objective.unpack(mode.search.x)
     signal, inverse_width, _, inverse_noise = theta.tolist()
-    functions, log_odds = fit_gp_classifier(mode.latent, problem.y_index)
+    functions, log_odds = fit_gp_classifier(
+        mode.latent,
+        problem.y_index,
+        approximation=APPROXIMATIONS[approximation],
+    )
     variables: dict[str, float | FloatArray] = {
         "signal_variance": signal / gram.variance,
         "lengthscale": inverse_width**-0.5,
