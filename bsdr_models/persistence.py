@@ -22,7 +22,7 @@ from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from bsdr_models.inference.datatree import package_version
+from bsdr_models.inference.datatree import Context, package_version
 
 if TYPE_CHECKING:
     from bsdr_models.estimators.base import Estimator
@@ -180,6 +180,8 @@ class _Reader(pickle.Pickler):
             if not hasattr(part, "check_format"):
                 raise ValueError(f"it holds a {type(part).__qualname__}")
             part.check_format(full_check=True)  # an index out of range ends the process
+        if isinstance(part, Context):
+            part.check()
         if isinstance(part, BaseEstimator) and not isinstance(part, type):
             kind = type(part)
             if hidden := [name for name in vars(part) if callable(getattr(kind, name, None))]:

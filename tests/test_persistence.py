@@ -12,6 +12,7 @@ import sys
 import warnings
 from contextlib import suppress
 from copy import copy, deepcopy
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from io import BytesIO, FileIO
@@ -722,6 +723,17 @@ def test_forged_files(kind, saved):
     change, words = FORGED[kind]
     rewrite(saved, change)
     assert_refused(saved, words)
+
+
+@pytest.mark.parametrize("name", ["index", "groups", "kept"])
+def test_an_index_of_a_sample_that_is_out_of_range(name, small, tmp_path):
+    """Compiled functions, and counts, would end the process."""
+    model = copy(small[0])
+    wrong = np.full(len(small[1]), 10**9)
+    model._context = replace(model._context, **{name: wrong})
+    path = tmp_path / "model.skops"
+    model.save(path)
+    assert_refused(path, f"'{name}' of its samples is out of range")
 
 
 def places(node):

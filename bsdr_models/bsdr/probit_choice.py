@@ -77,6 +77,8 @@ def log_likelihood(eta: FloatArray, y: IntArray, lapse: float) -> tuple[FloatArr
     p slope   3e-7    7e-6    5e-5    3e-4
     ========  ======  ======  ======  ======
     """
+    if not 0 <= y.min(initial=0) <= y.max(initial=0) < eta.shape[2]:
+        raise ValueError("a label is none of the classes")  # and would be read beyond the array
     value = np.empty(eta.shape[:2], eta.dtype)
     slope = np.zeros(eta.shape, eta.dtype)
     fill_log_likelihood(np.ascontiguousarray(eta), y, lapse, nodes(eta.dtype), value, slope)

@@ -124,6 +124,17 @@ class Context:
     # Features that are constant, (D,), which X leaves out and trees fill with zeros; or None.
     constant: BoolArray | None = None
 
+    def check(self) -> None:
+        """ValueError if an index is out of its range, which would end the process."""
+        n_samples = self.n_samples or self.X.shape[0]
+        limits = {"index": len(self.labels), "kept": n_samples, "groups": n_samples}
+        if self.target == "multiclass":
+            limits["targets"] = len(self.labels)
+        for name, limit in limits.items():
+            values = getattr(self, name, None)
+            if values is not None and not -1 <= np.min(values) <= np.max(values) < limit:
+                raise ValueError(f"{name!r} of its samples is out of range")
+
     def take(self, kept: IntArray) -> "Context":
         """Context of some samples, whose positions it keeps."""
         of_each = ("X", "y", "index", "samples", "groups")
