@@ -159,7 +159,7 @@ class PaperBM2PCAClassifier(BM2PCAFit, PaperClassifier):
         Value of y that marks a missing label: such samples contribute their features.
     priors : BM2PCAPriors, optional
         Hyper-parameters; the paper's for mean field, and proper ones, ``SAMPLING``, for samplers.
-    max_iter : int, default=2000
+    max_iter : int, default=5000
         Sweeps of mean field.
     inference, sampling, standardize
         As for :class:`PaperBSDRClassifier`.

@@ -203,7 +203,7 @@ class BM2PCAFit(SampledFit):
     C: float = 10.0
     unlabeled: object = None
     priors: BM2PCAPriors | None = None
-    max_iter: int = 2000
+    max_iter: int = 5000
 
     _spec = SPEC
     _gibbs: ClassVar[ModuleType] = gibbs
@@ -254,7 +254,6 @@ class BM2PCAFit(SampledFit):
             partial(mean_field.step, data=data, priors=priors),
             extrapolation=mean_field.extrapolation(data),
             max_iter=self.max_iter,
-            title="BM2PCA, mean field",
             progressbar=self.progressbar,
             rng=rng,
         )

@@ -171,7 +171,6 @@ class BSDRFit(SampledFit):
             extrapolation=mean_field.extrapolation(data),
             max_iter=options.max_iter,
             tol=options.tol,
-            title="BSDR, mean field",
             progressbar=self.progressbar,
             rng=rng,
         )
