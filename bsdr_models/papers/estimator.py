@@ -32,7 +32,6 @@ class PaperClassifier(PaperFit, ProbabilisticClassifier):
     """A fit of a paper's model to scaled features; subclasses have those of one model."""
 
     standardize: Any
-    _several: ClassVar[bool] = True
 
     @property
     def _method(self) -> Any:
@@ -274,7 +273,6 @@ class PaperDGPLVMClassifier(DGPLVMFit, PaperClassifier):
     _: KW_ONLY
     standardize: bool | Literal["auto"] = "auto"
 
-    _several = False
     _parameter_constraints: ClassVar[Mapping[str, Sequence[object]]] = {
         **DGPLVMFit._parameter_constraints,
         "standardize": ["boolean", StrOptions({"auto"})],
