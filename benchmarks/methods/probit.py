@@ -80,7 +80,7 @@ class MultinomialProbit:
             lambda state: step(state, data),
             rng=np.random.default_rng(0),  # nothing is random
             max_iter=2000,
-            tol=1e-5,
+            tol=5e-4,
         )
         self.converged_ = result.converged
         self._design, self._state = data.design, result.posterior

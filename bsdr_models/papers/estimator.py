@@ -32,7 +32,6 @@ class PaperClassifier(PaperFit, ProbabilisticClassifier):
     """A fit of a paper's model to scaled features; subclasses have those of one model."""
 
     standardize: Any
-    _several: ClassVar[bool] = True
 
     @property
     def _method(self) -> Any:
@@ -159,7 +158,7 @@ class PaperBM2PCAClassifier(BM2PCAFit, PaperClassifier):
         Value of y that marks a missing label: such samples contribute their features.
     priors : BM2PCAPriors, optional
         Hyper-parameters; the paper's for mean field, and proper ones, ``SAMPLING``, for samplers.
-    max_iter : int, default=2000
+    max_iter : int, default=5000
         Sweeps of mean field.
     inference, sampling, standardize
         As for :class:`PaperBSDRClassifier`.
@@ -276,7 +275,6 @@ class PaperDGPLVMClassifier(DGPLVMFit, PaperClassifier):
     _: KW_ONLY
     standardize: bool | Literal["auto"] = "auto"
 
-    _several = False
     _parameter_constraints: ClassVar[Mapping[str, Sequence[object]]] = {
         **DGPLVMFit._parameter_constraints,
         "standardize": ["boolean", StrOptions({"auto"})],

@@ -49,6 +49,12 @@ class NormalColumns:
         """Marginal variances, (P, K)."""
         return np.einsum("kpp->pk", self.cov)
 
+    @property
+    def second(self) -> FloatArray:
+        """Second moments, (K, P, P)."""
+        mean = self.mean.T
+        return self.cov + mean[:, :, None] * mean[:, None]
+
     def entropy(self) -> float:
         """Entropy in nats, summed over the columns."""
         return 0.5 * (self.mean.size * (LOG_2PI + 1.0) + float(self.log_det.sum()))

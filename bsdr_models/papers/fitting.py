@@ -30,6 +30,7 @@ from bsdr_models.numerics.outliers import Reference
 from bsdr_models.numerics.relevance import feature_relevance, relevance
 from bsdr_models.numerics.rng import RandomState, as_generator
 from bsdr_models.options import COUNT, Sampling, StrOptions
+from bsdr_models.papers.coordinate_ascent import maximise
 from bsdr_models.papers.sampler import sample
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class PaperFit(Arguments, ABC):
     random_state: RandomState = None
 
     _spec: ClassVar[ModelSpec]
+    _several: ClassVar[bool] = True  # whether a sample may have several labels
 
     @abstractmethod
     def _declare(self, context: Context) -> "pm.Model":
@@ -70,7 +72,8 @@ def fit_tree(
         labels = np.array(column_names(y, "y", outputs.shape[1]))
         targets = Targets(kind="regression", y=outputs, coded=outputs, names=labels)
     else:
-        targets = read_classes(y, getattr(arguments, "unlabeled", None), several=True)
+        unlabeled = getattr(arguments, "unlabeled", None)
+        targets = read_classes(y, unlabeled, several=arguments._several)
     check_consistent_length(array, targets.y)
     context = Context(
         X=array,
@@ -96,6 +99,7 @@ class SampledFit(PaperFit):
     inference: Inference = "mean_field"
     sampling: Sampling | None = None
 
+    _mean_field: ClassVar[ModuleType]
     _gibbs: ClassVar[ModuleType]
     _unrecorded: ClassVar[frozenset[str]]  # variables of the sampler that the tree does not hold
     _alignment: ClassVar[str]  # how components are aligned
@@ -109,12 +113,12 @@ class SampledFit(PaperFit):
         """Data of the step functions."""
 
     @abstractmethod
-    def _maximise(self, context: Context, data: Any, rng: np.random.Generator) -> Result[Any]:
-        """The state of mean field with the largest bound."""
+    def _limits(self) -> dict[str, Any]:
+        """Options of `maximise`, and ``n_restarts`` if there may be several."""
 
     @abstractmethod
     def _draw(self, state: Any, data: Any, rng: np.random.Generator) -> dict[str, FloatArray]:
-        """Draws of such a state by name, (S, ...)."""
+        """Draws of a state of mean field by name, (S, ...)."""
 
     @abstractmethod
     def _align(
@@ -161,9 +165,28 @@ class SampledFit(PaperFit):
         posterior, tree = self._describe(context, targets, result, data)
         if not by_mean_field:
             tree.attrs["alignment"] = self._alignment
-            names = [name for name in self._spec.identified if name in tree["posterior"]]
+            names = [
+                name if name in tree["posterior"] else name.removesuffix("_centered")
+                for name in self._spec.identified
+            ]
             result = replace(result, converged=warn_unless_mixed(tree, names))
         return replace(result, sampled=None).with_posterior(posterior), tree
+
+    def _maximise(self, context: Context, data: Any, rng: np.random.Generator) -> Result[Any]:
+        """The state of mean field with the largest bound, of one start or also of random ones."""
+        steps = self._mean_field
+        priors = self._option("priors")
+        options = self._limits()
+        init = partial(steps.init, data, priors, n_components=self._size(context))
+        others = [partial(init, at_random=True)] * (options.pop("n_restarts", 1) - 1)
+        return maximise(
+            [init, *others],
+            partial(steps.step, data=data, priors=priors),
+            extrapolation=steps.extrapolation(data),
+            progressbar=self.progressbar,
+            rng=rng,
+            **options,
+        )
 
     def _sample(self, data: Any, context: Context, rng: np.random.Generator) -> Sampled:
         """Draws of those variables that the tree holds, latent coordinates unless too many."""

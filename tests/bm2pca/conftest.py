@@ -20,6 +20,7 @@ from bsdr_models.numerics.factors import Gamma
 from bsdr_models.papers import PaperBM2PCAClassifier
 from bsdr_models.papers.bm2pca import mean_field as mf
 from bsdr_models.papers.bm2pca.loss_augmentation import Margins
+from bsdr_models.papers.factors import NormalColumns
 
 # No two hyper-parameters agree, and none is its own inverse.
 PRIORS = BM2PCAPriors(
@@ -275,7 +276,7 @@ def scrambled(problem, rng):
     return mf.FactorState(
         views=tuple(own),
         latent=mf.make_latent(mean, z_cov, log_dets(z_cov), problem.data),
-        weights=mf.Weights(mean=rng.standard_normal((1 + r, k)), cov=cov, log_det=log_dets(cov)),
+        weights=NormalColumns(mean=rng.standard_normal((1 + r, k)), cov=cov, log_det=log_dets(cov)),
         weight_precision=gammas(k),
         slack=rng.uniform(0.5, 3.0, (1 if problem.epsilon is None else 2, n, k)),
     )

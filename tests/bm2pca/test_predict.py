@@ -14,7 +14,7 @@ from bsdr_models.bm2pca.views import Loadings, Offset, ViewState
 from bsdr_models.numerics.factors import Gamma
 from bsdr_models.papers.bm2pca.conjugate import MarginPosterior
 from bsdr_models.papers.bm2pca.fitting import BM2PCADraws
-from bsdr_models.papers.bm2pca.mean_field import Weights
+from bsdr_models.papers.factors import NormalColumns
 
 R, K = 3, 2
 N_DRAWS = 100_000
@@ -138,7 +138,7 @@ def test_covariance_of_class_scores_is_that_of_missing_values():
 def random_posterior(spread=0.2, seed=74):
     rng = np.random.default_rng(seed)
     root = 0.3 * rng.standard_normal((K, 1 + R, 1 + R))
-    weights = Weights(
+    weights = NormalColumns(
         mean=rng.standard_normal((1 + R, K)), cov=root @ root.swapaxes(1, 2), log_det=np.zeros(K)
     )
     model = FactorModel(states=(known_view(rng, 7, spread=spread),))

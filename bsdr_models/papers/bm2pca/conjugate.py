@@ -1,7 +1,9 @@
 """Mean-field fits of BM2PCA, and class scores or outputs of new samples given their features."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -33,6 +35,11 @@ class BM2PCAProblem:
         """The same problem for some of the samples."""
         return replace(self, X=self.X[index], Y=self.Y[index])
 
+    def start(self, cost: float) -> tuple[ViewData, Callable[..., FactorState]]:
+        """Data of the steps, and a function of ``rng`` to an initial state."""
+        data = mean_field.make_data(self.X, self.Y, cost, self.epsilon, columns=self.columns)
+        return data, partial(mean_field.init, data, self.priors, n_components=self.n_components)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarginPosterior(Predictor):
@@ -41,6 +48,12 @@ class MarginPosterior(Predictor):
     factor_model: FactorModel  # q of t, W and tau over the features
     state: FactorState  # All factors of q
     probabilities: Probabilities = PLAIN
+
+    @classmethod
+    def of(cls, state: FactorState, data: ViewData) -> "MarginPosterior":
+        """That of a state."""
+        model = FactorModel.of(state.views, data.views, data.columns)
+        return cls(factor_model=model, state=state)
 
     @property
     def factor_models(self) -> tuple[FactorModel, ...]:
@@ -88,52 +101,26 @@ class MarginPosterior(Predictor):
         return mean_field.draw_from(self.state, self.factor_model, n_draws, rng, latent=latent)
 
 
-def _data_of(problem: BM2PCAProblem, cost: float) -> ViewData:
-    """Views and margins of a problem."""
-    columns = problem.columns
-    return mean_field.make_data(problem.X, problem.Y, cost, problem.epsilon, columns=columns)
-
-
-def _posterior_of(state: FactorState, data: ViewData, problem: BM2PCAProblem) -> MarginPosterior:
-    """Posterior for prediction."""
-    model = FactorModel.of(state.views, data.views, problem.columns)
-    return MarginPosterior(factor_model=model, state=state)
-
-
 def run_sweeps(
     problem: BM2PCAProblem, cost: float, n_sweeps: int, rng: np.random.Generator
 ) -> MarginPosterior:
     """Posterior after plain sweeps."""
-    data = _data_of(problem, cost)
-    state = mean_field.init(data, problem.priors, n_components=problem.n_components, rng=rng)
+    data, init = problem.start(cost)
+    state = init(rng=rng)
     for _ in range(n_sweeps):
         state = mean_field.sweep(state, data, problem.priors)
-    return _posterior_of(state, data, problem)
+    return MarginPosterior.of(state, data)
 
 
 def fit_mean_field(
-    problem: BM2PCAProblem,
-    *,
-    cost: float,
-    rng: np.random.Generator,
-    max_iter: int,
-    tol: float = 1e-3,
-    progressbar: bool = False,
+    problem: BM2PCAProblem, *, cost: float, **options: Any
 ) -> Result[MarginPosterior]:
-    """Maximise the bound.
-
-    Plain sweeps converge slowly along narrow ridges of the bound, so of three sweeps one is
-    extrapolated.
-    """
-    data = _data_of(problem, cost)
-    result = maximise(
-        partial(mean_field.init, data, problem.priors, n_components=problem.n_components),
+    """Maximise the bound, with the options of `maximise`."""
+    data, init = problem.start(cost)
+    result: Result[FactorState] = maximise(
+        init,
         partial(mean_field.step, data=data, priors=problem.priors),
         extrapolation=mean_field.extrapolation(data),
-        rng=rng,
-        max_iter=max_iter,
-        tol=tol,
-        title="BM2PCA, mean field",
-        progressbar=progressbar,
+        **options,
     )
-    return result.with_posterior(_posterior_of(result.posterior, data, problem))
+    return result.with_posterior(MarginPosterior.of(result.posterior, data))

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -27,7 +26,6 @@ from bsdr_models.options import COUNT, POSITIVE, Options, Sampling
 from bsdr_models.papers.bm2pca import gibbs, mean_field
 from bsdr_models.papers.bm2pca.gibbs import SAMPLING
 from bsdr_models.papers.bm2pca.mean_field import FactorState, ViewData, with_ones
-from bsdr_models.papers.coordinate_ascent import maximise
 from bsdr_models.papers.fitting import SampledFit, describe, fit_tree, read_new
 
 if TYPE_CHECKING:
@@ -203,9 +201,10 @@ class BM2PCAFit(SampledFit):
     C: float = 10.0
     unlabeled: object = None
     priors: BM2PCAPriors | None = None
-    max_iter: int = 2000
+    max_iter: int = 5000
 
     _spec = SPEC
+    _mean_field: ClassVar[ModuleType] = mean_field
     _gibbs: ClassVar[ModuleType] = gibbs
     _unrecorded = frozenset({"scores"})
     _alignment = "rotation"
@@ -245,19 +244,8 @@ class BM2PCAFit(SampledFit):
         signs = signs_of(targets, len(context.labels))
         return mean_field.make_data(context.X, signs, self.C)
 
-    def _maximise(
-        self, context: Context, data: ViewData, rng: np.random.Generator
-    ) -> Result[FactorState]:
-        priors = self._option("priors")
-        return maximise(
-            partial(mean_field.init, data, priors, n_components=self._size(context)),
-            partial(mean_field.step, data=data, priors=priors),
-            extrapolation=mean_field.extrapolation(data),
-            max_iter=self.max_iter,
-            title="BM2PCA, mean field",
-            progressbar=self.progressbar,
-            rng=rng,
-        )
+    def _limits(self) -> dict[str, Any]:
+        return {"max_iter": self.max_iter}
 
     def _draw(
         self, state: FactorState, data: ViewData, rng: np.random.Generator

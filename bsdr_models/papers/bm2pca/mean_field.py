@@ -41,6 +41,7 @@ from bsdr_models.options import TOLERANCE, check_number
 from bsdr_models.papers import checks
 from bsdr_models.papers.bm2pca.loss_augmentation import Margins, margins_of
 from bsdr_models.papers.coordinate_ascent import Bound, Extrapolation
+from bsdr_models.papers.factors import NormalColumns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,27 +92,13 @@ class Latent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weights:
-    """q(eta): one normal per outcome over [bias; weights]."""
-
-    mean: FloatArray  # (1 + R, K)
-    cov: FloatArray  # (K, 1 + R, 1 + R)
-    log_det: FloatArray  # log |cov|, (K,)
-
-    @property
-    def second(self) -> FloatArray:
-        """E[eta eta'], (K, 1 + R, 1 + R)."""
-        mean = self.mean.T
-        return self.cov + mean[:, :, None] * mean[:, None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FactorState:
     """All factors of q. N samples, R components, K outcomes."""
 
     views: tuple[ViewState, ...]  # t, W, r, tau of each view
     latent: Latent  # Z
-    weights: Weights  # eta, bias first
+    # eta, jointly per outcome: mean (1 + R, K), cov (K, 1 + R, 1 + R). Row 0 is the bias.
+    weights: NormalColumns
     weight_precision: Gamma  # nu, Gammas (K,)
     slack: FloatArray  # s of q(lambda) of each hinge, (S, N, K)
 
@@ -170,12 +157,12 @@ def _target_coordinates(y: FloatArray, parts: Sequence[View]) -> FloatArray:
     return np.asarray(u @ rotation * np.sqrt(len(y)))
 
 
-def _ridge_weights(mean: FloatArray, y: FloatArray) -> Weights:
+def _ridge_weights(mean: FloatArray, y: FloatArray) -> NormalColumns:
     """Ridge regression of the targets (N, K) on latent coordinates."""
     full = with_ones(mean)
     k = y.shape[1]
     q = full.shape[1]
-    return Weights(
+    return NormalColumns(
         mean=np.linalg.solve(full.T @ full + np.eye(q), full.T @ y),
         cov=np.tile(0.01 * np.eye(q), (k, 1, 1)),
         log_det=np.full(k, q * np.log(0.01)),
@@ -227,7 +214,7 @@ def update_latent(state: FactorState, data: ViewData) -> Latent:
     return make_latent(np.einsum("nrs,ns->nr", cov, linear_term), cov, log_det, data)
 
 
-def update_weights(state: FactorState, data: ViewData) -> Weights:
+def update_weights(state: FactorState, data: ViewData) -> NormalColumns:
     r"""Optimal q(eta), V(eta) after Eq. (5) of [1]_; sums run over labelled samples.
 
     .. math::
@@ -243,7 +230,7 @@ def update_weights(state: FactorState, data: ViewData) -> Weights:
     precision += np.stack([full.T @ (own[:, None] * full) for own in w.T])
     cov, log_det = inv_spd(precision, name="weight precision")
     mean = np.einsum("kqs,sk->qk", cov, full.T @ g)
-    return Weights(mean=mean, cov=cov, log_det=log_det)
+    return NormalColumns(mean=mean, cov=cov, log_det=log_det)
 
 
 def update_weight_precision(state: FactorState, priors: BM2PCAPriors) -> Gamma:
@@ -266,7 +253,7 @@ def _training_moments(state: FactorState) -> tuple[FloatArray, FloatArray]:
 
 
 def score_moments(
-    mean: FloatArray, cov: FloatArray, weights: Weights
+    mean: FloatArray, cov: FloatArray, weights: NormalColumns
 ) -> tuple[FloatArray, FloatArray]:
     """Mean and variance (M, K) of f = eta' [1; z], z ~ N(mean, cov), of cov (M or 1, R, R)."""
     full = with_ones(mean)

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 # Sweeps of a fit without the held-out samples, enough for their predictions to converge.
 SWEEPS = 50
+# Gain of the last rounds, in nats, at which a fit ends: less changes no prediction that matters.
+TOL = 0.2
 # Pseudo-samples that are predicted as believed, which regularise the calibration for few samples.
 PSEUDO_SAMPLES = 1.0
 # Features up to which there are as many components, whose cost is cubic in their number,
@@ -254,6 +256,7 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
             cost=self.C_,
             rng=fit_rng,
             max_iter=int(self.max_iter),
+            tol=TOL,
             progressbar=self.progressbar,
         )
         attrs = {

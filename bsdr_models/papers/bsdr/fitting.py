@@ -1,7 +1,6 @@
 """Fits of the paper's model as trees, and predictions from their draws."""
 
-from dataclasses import KW_ONLY, dataclass
-from functools import partial
+from dataclasses import KW_ONLY, asdict, dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -19,7 +18,6 @@ from bsdr_models.papers.bsdr import gibbs, mean_field
 from bsdr_models.papers.bsdr.draws import BSDRDraws, ProjectionFactor
 from bsdr_models.papers.bsdr.mean_field import Data, State, without_shared_axis
 from bsdr_models.papers.bsdr.priors import Optimization, Priors
-from bsdr_models.papers.coordinate_ascent import maximise
 from bsdr_models.papers.fitting import SampledFit, describe, fit_tree, read_new
 
 if TYPE_CHECKING:
@@ -123,6 +121,7 @@ class BSDRFit(SampledFit):
     optimization: Optimization | None = None
 
     _spec = SPEC
+    _mean_field: ClassVar[ModuleType] = mean_field
     _gibbs: ClassVar[ModuleType] = gibbs
     _unrecorded = frozenset({"utilities", "latent_offset", *SPEC.identified})
     _alignment = "signed permutation"
@@ -160,21 +159,8 @@ class BSDRFit(SampledFit):
             projection_prior=prior,
         )
 
-    def _maximise(self, context: Context, data: Data, rng: np.random.Generator) -> Result[State]:
-        priors = self._option("priors")
-        options = self._option("optimization")
-        init = partial(mean_field.init, data, priors, n_components=self.n_components)
-        others = [partial(init, at_random=True)] * (options.n_restarts - 1)
-        return maximise(
-            [init, *others],
-            partial(mean_field.step, data=data, priors=priors),
-            extrapolation=mean_field.extrapolation(data),
-            max_iter=options.max_iter,
-            tol=options.tol,
-            title="BSDR, mean field",
-            progressbar=self.progressbar,
-            rng=rng,
-        )
+    def _limits(self) -> dict[str, Any]:
+        return asdict(self._option("optimization"))
 
     def _draw(self, state: State, data: Data, rng: np.random.Generator) -> dict[str, FloatArray]:
         n, r = state.latent.mean.shape

@@ -204,7 +204,7 @@ def update_latent(state: State, priors: Priors) -> NormalRows:
     """
     tau = noise_mean(state)
     v = priors.latent_scale**2
-    second = second_moment(state.weights)  # (K, 1 + R, 1 + R)
+    second = state.weights.second  # (K, 1 + R, 1 + R)
     precision = np.einsum("k,krs->rs", tau, second[:, 1:, 1:])
     precision += np.eye(len(precision)) / v
     cov, log_det = inv_spd(precision, name="latent precision")
@@ -417,11 +417,6 @@ def linear_predictor_mean(state: State) -> FloatArray:
     return state.latent.mean @ state.weights.mean[1:] + state.weights.mean[0]
 
 
-def second_moment(weights: NormalColumns) -> FloatArray:
-    """E[b~_c b~_c'] of weights and bias, (K, 1+R, 1+R)."""
-    return weights.cov + np.einsum("pk,qk->kpq", weights.mean, weights.mean)
-
-
 def latent_moment(latent: NormalRows) -> FloatArray:
     """Sum over samples of E[z~ z~'] with z~ = [1; z], (1+R, 1+R)."""
     z = latent.mean
@@ -433,7 +428,7 @@ def latent_moment(latent: NormalRows) -> FloatArray:
 
 def expected_square(state: State) -> FloatArray:
     """E sum_n eta_nc**2, (K,)."""
-    return np.einsum("kpq,pq->k", second_moment(state.weights), latent_moment(state.latent))
+    return np.einsum("kpq,pq->k", state.weights.second, latent_moment(state.latent))
 
 
 def squared_residual(state: State) -> FloatArray:

@@ -79,9 +79,9 @@ class Optimization(Options):
     n_restarts : int, default=1
         Restarts, of which the one with the highest bound is selected: the first from discriminant
         directions, the others from random coordinates.
-    max_iter : int, default=2000
+    max_iter : int, default=5000
         Iterations per restart.
-    tol : float, default=1e-3
+    tol : float, default=3e-3
         Mean field stops when 50 rounds of two or three iterations gain less than this many nats.
 
     Raises
@@ -103,8 +103,8 @@ class Optimization(Options):
     _constraints: ClassVar[dict[str, list[object]]] = ITERATIONS
 
     n_restarts: int = 1
-    max_iter: int = 2000
-    tol: float = 1e-3
+    max_iter: int = 5000
+    tol: float = 3e-3
 
 
 PAPER = Priors()

@@ -150,6 +150,7 @@ class DGPLVMFit(PaperFit):
     optimization: DGPLVMOptimization | None = None
 
     _spec = SPEC
+    _several = False
     _option_types: ClassVar[dict[str, type[Any]]] = {"optimization": DGPLVMOptimization}
     _parameter_constraints: ClassVar[Mapping[str, Sequence[object]]] = {
         "n_components": [COUNT, None],
