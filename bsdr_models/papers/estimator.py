@@ -11,7 +11,7 @@ from bsdr_models.bm2pca.priors import BM2PCAPriors
 from bsdr_models.bm2pca.spec import SPEC as BM2PCA
 from bsdr_models.bsdr.spec import SPEC as BSDR
 from bsdr_models.data.targets import Targets
-from bsdr_models.data.validation import fit_scaler, units_of_samples
+from bsdr_models.data.validation import fit_scaler
 from bsdr_models.dgplvm.posterior import FitResult
 from bsdr_models.dgplvm.priors import CriterionName, DGPLVMOptimization
 from bsdr_models.dgplvm.trees import SPEC as DGPLVM
@@ -26,7 +26,7 @@ from bsdr_models.papers.bm2pca.fitting import BM2PCAFit, default_priors
 from bsdr_models.papers.bsdr.fitting import BSDRFit
 from bsdr_models.papers.bsdr.priors import Optimization, Priors
 from bsdr_models.papers.dgplvm.fitting import Approximation, DGPLVMFit
-from bsdr_models.papers.training import Inference
+from bsdr_models.papers.training import Inference, units_of_samples
 
 if TYPE_CHECKING:
     import pymc as pm

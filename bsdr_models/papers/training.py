@@ -1,13 +1,17 @@
 """What fits of the three papers' models have in common: training samples, and summaries."""
 
-from typing import Any, Literal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, Self
 
 import numpy as np
 import xarray as xr
 from sklearn.utils.validation import check_array, check_consistent_length
 
+from bsdr_models.bm2pca.subspace import Settings, initial_state
 from bsdr_models.data.targets import Targets, read_classes
-from bsdr_models.data.validation import check_features, column_names, read_numbers
+from bsdr_models.data.validation import MAX_RAW, check_features, column_names, read_numbers
 from bsdr_models.inference.datatree import Context
 from bsdr_models.inference.dims import FEATURE
 from bsdr_models.numerics.arrays import FloatArray, SamplesLike, TargetLike
@@ -60,6 +64,49 @@ def read_new(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
     return array
 
 
+def read_setting(tree: xr.DataTree, name: str, default: float) -> float:
+    """A setting of a model: root attribute of a tree, or constant of the PyMC model of a trace."""
+    constants = tree.children.get("constant_data", xr.DataTree())
+    return float(constants[name] if name in constants else tree.attrs.get(name, default))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Initial values of a PyMC model, as projection and weights of zero are a saddle point."""
+
+    latent: FloatArray  # (N, R), centred, of unit variance
+    projection: FloatArray  # from features to latent coordinates, (D, R)
+    weights: FloatArray  # in the class scores, (R, K)
+    bias: FloatArray  # at the mean of the features, (K,)
+    intercept: FloatArray  # where they are zero, (K,)
+
+    @classmethod
+    def of(cls, X: FloatArray, Y: FloatArray, n_components: int) -> Self:
+        """From samples (N, D), and signs or centred outputs (N, K), 0 where unknown.
+
+        The first components are discriminant directions, the others principal axes of the rest.
+        """
+        mean = X.mean(axis=0)
+        found = initial_state(X - mean, Y, n_components, Settings())
+        latent = found.latent(X - mean)
+        rest = X - mean - latent @ np.linalg.lstsq(latent, X - mean)[0]
+        axes, size, _ = np.linalg.svd(rest, full_matrices=False)
+        more = n_components - latent.shape[1]
+        others = np.sqrt(len(X)) * axes[:, :more] * (size[:more] > 0.0)
+        latent = np.hstack([latent, others, np.zeros((len(X), more - others.shape[1]))])
+        projection = np.linalg.lstsq(X - mean, latent)[0]
+        rows = np.hstack([np.ones((len(X), 1)), latent])
+        ridge = rows.T @ rows + np.eye(1 + n_components)
+        weights = np.linalg.solve(ridge, rows.T @ Y)
+        return cls(
+            latent=latent,
+            projection=projection,
+            weights=weights[1:],
+            bias=weights[0],
+            intercept=weights[0] - mean @ projection @ weights[1:],
+        )
+
+
 def describe(
     context: Context, latent: FloatArray, loadings: FloatArray, weights: FloatArray
 ) -> tuple[dict[str, object], dict[str, float]]:
@@ -77,3 +124,24 @@ def describe(
     if reference is None:
         return group, {}
     return group | reference.compare_training(context.X), reference.attrs()
+
+
+@contextmanager
+def units_of_samples(X: FloatArray, *, standardize: bool) -> Iterator[None]:
+    """Context of a fit to centred X (N, D): ValueError if its own units make it fail."""
+    if standardize:
+        yield
+        return
+    size = float(np.abs(X).max())
+    if not 1.0 / MAX_RAW <= size <= MAX_RAW:
+        raise ValueError(
+            f"X is not standardised, and samples are {size:.3g} from their mean: give "
+            "standardize=True, or other units"
+        )
+    try:
+        yield
+    except (np.linalg.LinAlgError, RuntimeError) as error:  # no factorisation, or a falling bound
+        raise ValueError(
+            f"X is not standardised, and its units are too far from those of the priors ({error}): "
+            "give standardize=True, or other units"
+        ) from error

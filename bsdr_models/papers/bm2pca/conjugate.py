@@ -7,10 +7,11 @@ import numpy as np
 from bsdr_models.bm2pca.factor_model import FactorModel
 from bsdr_models.bm2pca.posterior import PLAIN, Predictor, Probabilities
 from bsdr_models.bm2pca.priors import PAPER, BM2PCAPriors
-from bsdr_models.bm2pca.views import ViewState, known_state, split_views
+from bsdr_models.bm2pca.views import Loadings, Offset, ViewState, split_views
 from bsdr_models.inference.datatree import MAX_NUMBERS
 from bsdr_models.inference.result import Result
 from bsdr_models.numerics.arrays import FloatArray, IntArray
+from bsdr_models.numerics.factors import Gamma
 from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.papers.bm2pca import mean_field
@@ -36,6 +37,22 @@ class BM2PCAProblem:
     def subset(self, index: IntArray) -> "BM2PCAProblem":
         """The same problem for some of the samples."""
         return replace(self, X=self.X[index], Y=self.Y[index])
+
+
+def known_state(loadings: FloatArray, offset: FloatArray, noise_precision: float) -> ViewState:
+    """Factors of a complete view with known W (D, R), t (D,) and tau."""
+    d, r = loadings.shape
+    return ViewState(
+        loadings=Loadings(
+            mean=loadings,
+            cov=np.zeros((1, r, r)),
+            log_det=np.full(1, -np.inf),
+            copies=d,
+        ),
+        loading_precision=Gamma(shape=np.ones(r), rate=np.ones(r)),
+        offset=Offset(mean=offset, variance=np.zeros(1)),
+        noise_precision=Gamma(shape=np.array(noise_precision), rate=np.array(1.0)),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

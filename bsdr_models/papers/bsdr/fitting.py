@@ -7,7 +7,7 @@ import numpy as np
 import xarray as xr
 
 from bsdr_models.alignment import permute, signed_permutations
-from bsdr_models.bsdr.spec import PROJECTION_PRECISION_DIMS, SPEC
+from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.data.validation import warn_unless_mixed
 from bsdr_models.estimators.base import warn_of
 from bsdr_models.inference import datatree, dims
@@ -22,10 +22,10 @@ from bsdr_models.papers.bsdr import gibbs, mean_field
 from bsdr_models.papers.bsdr.design import DenseDesign
 from bsdr_models.papers.bsdr.draws import BSDRDraws, ProjectionFactor
 from bsdr_models.papers.bsdr.mean_field import Data, State, make_data, without_shared_axis
-from bsdr_models.papers.bsdr.priors import Optimization, Priors
+from bsdr_models.papers.bsdr.priors import PROJECTION_PRECISION_DIMS, Optimization, Priors
 from bsdr_models.papers.coordinate_ascent import Extrapolation, run_coordinate_ascent
 from bsdr_models.papers.sampler import run_sampler
-from bsdr_models.papers.training import Inference, describe, read_new, read_training
+from bsdr_models.papers.training import Inference, describe, read_new, read_setting, read_training
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -123,13 +123,13 @@ def predict(tree: xr.DataTree, X: SamplesLike, *, latent_scale: float | None = N
     Parameters
     ----------
     tree : xarray.DataTree
-        From `fit`, or of any draws of ``projection``, ``weights`` and ``bias``, such as
-        ``pm.sample`` returns of a model that was changed by hand.
+        From `fit` or :func:`bsdr_models.from_trace`, or any draws of ``projection``, ``weights``
+        and ``bias``, such as ``pm.sample`` returns.
     X : array-like of shape (M, D)
         Samples, scaled as those of the fit.
     latent_scale : float, optional
-        Standard deviation of latent coordinates around the projection; by default that of the tree,
-        or 1 as in the paper.
+        Standard deviation of latent coordinates around the projection. By default that of the tree,
+        which the PyMC model tells its traces, or else 1 as in the paper.
 
     Returns
     -------
@@ -161,7 +161,9 @@ def predict(tree: xr.DataTree, X: SamplesLike, *, latent_scale: float | None = N
     array = read_new(tree, X)
     if draws.target == "regression":
         return draws.outputs(array)
-    return np.exp(draws.log_probabilities(array))
+    p = np.exp(draws.log_probabilities(array))
+    lapse = read_setting(tree, "lapse", 0.0)  # of the recommended model
+    return (1.0 - lapse) * p + lapse / (p.shape[1] if draws.target == "multiclass" else 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
