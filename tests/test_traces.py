@@ -6,6 +6,7 @@ from pathlib import Path
 import arviz as az
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytest
 import xarray as xr
@@ -303,6 +304,7 @@ def test_wrong_traces_are_refused_by_name(paper_trace):
     bad = dataset["weights"].copy()
     bad[0, 3] = np.nan
     free = {name: dataset[name].values for name in ("projection", "weights", "bias")}
+    named = pd.DataFrame(X, columns=["x0", "x1", "x2", "x3"])[["x1", "x0", "x2", "x3"]]
     model = papers.bsdr.build_model(X, Y, n_components=2)
     cases = [
         (TypeError, "trace must be a DataTree", [1, 2], {}),
@@ -318,6 +320,8 @@ def test_wrong_traces_are_refused_by_name(paper_trace):
         (ValueError, "the trace has 30 samples, X has 29", dataset, {"X": X[1:], "y": Y[1:]}),
         (ValueError, "the trace has 3 outcomes", dataset, {"y": Y > 0}),
         (ValueError, "X are not the samples of the trace", paper_trace, {"X": 2.0 * X}),
+        (ValueError, "y are not the targets of the trace", paper_trace, {"y": Y[::-1]}),
+        (ValueError, "features of X in another order", dataset, {"X": named}),
         (ValueError, "none of .*'coef'.*; it has", dataset[["latent"]], {}),
         (
             ValueError,

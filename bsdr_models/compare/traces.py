@@ -250,9 +250,17 @@ def _check(tree: xr.DataTree, context: Context, spec: ModelSpec) -> None:
             raise ValueError(f"the trace has {posterior.sizes[dim]} {what}, X has {size}")
     if posterior.sizes.get(LABEL, len(context.labels)) not in (1, len(context.labels)):
         raise ValueError(f"the trace has {posterior.sizes[LABEL]} outcomes, y has {context.labels}")
-    given = tree.children.get("constant_data", xr.DataTree())
+    given = tree.children.get("constant_data", xr.DataTree()).to_dataset()
     if "X" in given and not np.allclose(given["X"], context.X):
         raise ValueError("X are not the samples of the trace: give them as the model got them")
+    classes = given.get("y_data", xr.DataArray([[]])).values
+    comparable = context.index is not None and classes.ndim == 1
+    if comparable and not np.array_equal(classes, np.asarray(context.index)):
+        raise ValueError("y are not the targets of the trace: give them as the model got them")
+    names = [*map(str, posterior[FEATURE].values)] if FEATURE in posterior.coords else []
+    ordered = [*map(str, context.feature_names)]
+    if names != ordered and sorted(names) == sorted(ordered):
+        raise ValueError(f"the trace has the features of X in another order: {names}")
     needed = {*spec.identified, "projection"}
     if not needed & posterior.data_vars.keys():
         raise ValueError(
@@ -270,7 +278,8 @@ def _effects(posterior: xr.Dataset, context: Context) -> xr.Dataset:
         coef = xr.dot(posterior["projection"], posterior["weights"], dim=COMPONENT)
         posterior = posterior.assign(coef=coef.transpose(*SAMPLE_DIMS, FEATURE, ...))
         if context.target == "multiclass":
-            centred = {"coef": posterior["coef"], "bias_centered": posterior["bias"]}
+            named = {"coef": "coef", "bias_centered": "bias"}
+            centred = {new: posterior[old] for new, old in named.items() if old in posterior}
             posterior = posterior.assign(
                 {name: each - each.mean(LABEL) for name, each in centred.items()}
             )
