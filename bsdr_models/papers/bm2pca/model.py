@@ -207,7 +207,8 @@ def declare(
         y_data = pm.Data("y_data", np.where(np.isnan(y), np.inf, y), dims=score_dims)
 
         kind = starting_at(mean)
-        t = own.declare(kind, "offset", mu=0.0, tau=priors.offset_precision, dims=dims.FEATURE)
+        sd = priors.offset_precision**-0.5
+        t = own.declare(kind, "offset", mu=0.0, sigma=sd, dims=dims.FEATURE)
         # Scales, because PyTensor cannot compile ADVI with a precision of length one.
         both = (dims.FEATURE, dims.COMPONENT)
         sd = None

@@ -190,11 +190,11 @@ def _scale_mixture(
     if not augmented:
         kind = starting_at(start, pm.StudentT)
         sd = math.sqrt(rate / shape)
-        return own.declare(kind, name, mu=0.0, sigma=sd, nu=2.0 * shape, dims=dims)
-    precision = None
+        return own.declare(kind, name, nu=2.0 * shape, mu=0.0, sigma=sd, dims=dims)
+    sigma = None
     if name not in own.given:
-        precision = _precision(own, precision_name, prior, dims, augmented)
-    return own.declare(starting_at(start), name, mu=0.0, tau=precision, dims=dims)
+        sigma = _precision(own, precision_name, prior, dims, augmented) ** -0.5
+    return own.declare(starting_at(start), name, mu=0.0, sigma=sigma, dims=dims)
 
 
 def _precision(own: OwnPriors, name: str, prior: Pair, dims: Dims, augmented: bool) -> Tensor:
@@ -214,7 +214,7 @@ def _projection(priors: Priors, own: OwnPriors, augmented: bool, start: FloatArr
     axes = PROJECTION_PRECISION_DIMS[kind]
     phi = _precision(own, names[1], prior, axes, augmented)
     phi = phi if kind == "columnwise" else phi[:, None]
-    return own.declare(starting_at(start), names[0], mu=0.0, tau=phi, dims=both)
+    return own.declare(starting_at(start), names[0], mu=0.0, sigma=phi**-0.5, dims=both)
 
 
 def _augmented_label(eta: Tensor, y: np.ndarray, n_labels: int, observed: Tensor) -> None:
