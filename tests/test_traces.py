@@ -266,6 +266,19 @@ def test_a_model_from_outside_takes_part(tmp_path):
     assert dict(spec.variables)["coef"] == ["feature", "outcome"]
 
 
+def test_dims_may_stand_in_any_order():
+    trace = xr.Dataset(
+        {
+            name: (("chain", "draw", *class_means.SPEC.variables[name]), each)
+            for name, each in class_means_trace().items()
+        }
+    )
+    expected = from_trace(trace, X, Y, class_means.SPEC)["fit"].to_dataset()
+    turned = trace.transpose("outcome", "draw", "feature", "chain")
+    found = from_trace(turned, X, Y, class_means.SPEC)["fit"].to_dataset()
+    xr.testing.assert_allclose(found, expected)
+
+
 def test_loadings_of_any_name_are_aligned():
     spec = ModelSpec(
         name="factors",

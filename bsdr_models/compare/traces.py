@@ -34,6 +34,8 @@ from bsdr_models.papers.training import describe, read_training
 if TYPE_CHECKING:
     import pymc as pm
 
+# Order of the dims of a variable.
+ORDER = (*SAMPLE_DIMS, OBS, FEATURE, BASIS, COMPONENT, LABEL, SCORE)
 # A rotation of the components turns loadings, weights and the variable of this name, and
 # coefficients with this dim. Other variables would have another meaning, and are left out.
 TURNED = ("latent", BASIS)
@@ -120,7 +122,12 @@ def from_trace(
     _check(tree, context, spec)
     posterior = _align(_effects(tree["posterior"].to_dataset(), context), spec)
     settings = _settings(tree)
-    shown = _locate(posterior, context, spec, settings.get("latent_scale", 1.0))
+    if spec.name == "bsdr":
+        settings = {"latent_scale": 1.0} | settings  # as in the paper
+    shown = _locate(posterior, context, spec, settings.get("latent_scale", 0.0))
+    aligned = (
+        {"alignment": str(spec.alignment["method"]).replace("_", " ")} if spec.alignment else {}
+    )
     sampled = Sampled.of(tree)
     default: InferenceMethod = "nuts" if "diverging" in sampled.sample_stats else "mcmc"
     groups = {name: tree[name].to_dataset() for name in KEPT if name in tree.children}
@@ -141,6 +148,7 @@ def from_trace(
         n_components=latent.mean.shape[1],
         attrs={
             **{name: origin[name] for name in OF_SAMPLER if name in origin},
+            **aligned,
             **settings,
             **shown.attrs,
         },
@@ -173,7 +181,7 @@ def _read(trace: Any, spec: ModelSpec, model: "pm.Model | None") -> xr.DataTree:
             "trace must be a DataTree, as pm.sample returns it, a Dataset, or a dict of arrays "
             f"(chain, draw, ...), got {type(trace).__name__}"
         )
-    posterior = read_draws(trace, "posterior").transpose(*SAMPLE_DIMS, ...)
+    posterior = read_draws(trace, "posterior").transpose(*ORDER, ..., missing_dims="ignore")
     for name, each in posterior.data_vars.items():
         if bad := int(np.count_nonzero(~np.isfinite(each.values))):
             raise ValueError(f"{name} has {bad} of {each.size} values that are not finite")
@@ -298,7 +306,7 @@ def _align(posterior: xr.Dataset, spec: ModelSpec) -> xr.Dataset:
         return posterior
     options = dict(spec.alignment)
     with_components = [name for name, each in posterior.items() if COMPONENT in each.dims]
-    if options["loadings"] not in with_components:
+    if options.get("loadings") not in with_components:
         options["loadings"] = "latent"
     if options["loadings"] not in with_components:
         return posterior
@@ -330,29 +338,22 @@ def _locate(posterior: xr.Dataset, context: Context, spec: ModelSpec, scale: flo
     """Latent coordinates by what was sampled; ``scale`` is their deviation from the projection."""
     names = posterior.data_vars.keys()
     draws = {str(name): each.values for name, each in posterior.items()}
-    aligned = {}
-    if spec.alignment:
-        aligned["alignment"] = str(spec.alignment["method"]).replace("_", " ")
-    if set(NAMES) <= names and "coef" in names:
+    if {*NAMES, "coef"} <= names:
         factors = BM2PCADraws.of(draws, exclusive=context.target == "multiclass")
-        fit, attrs = _describe(factors.embed(context.X), factors.projection, posterior, context)
-        return Located(latent=factors.embed(context.X), fit=fit, attrs={**aligned, **attrs})
+        return _linear(factors.embed(context.X), factors.projection, posterior, context)
     linear = "projection" in names and COMPONENT in posterior["projection"].dims
     if linear and ("weights" in names or "coef" not in names):
-        latent = _project(posterior["projection"], context, scale)
         mean = posterior["projection"].mean(SAMPLE_DIMS).values
-        fit, attrs = _describe(latent, mean, posterior, context)
-        fit["projection_sd"] = posterior["projection"].std(SAMPLE_DIMS).values
-        return Located(latent=latent, fit=fit, attrs={"latent_scale": scale, **aligned, **attrs})
+        found = _linear(_project(draws["projection"], context, scale), mean, posterior, context)
+        sd = posterior["projection"].std(SAMPLE_DIMS).values
+        return replace(found, fit={**found.fit, "projection_sd": sd})
     if "latent" in names:
         latent = _moments(draws["latent"].reshape(-1, *draws["latent"].shape[2:]))
         centred = context.X - context.X.mean(axis=0)
-        projection = np.linalg.lstsq(centred, latent.mean - latent.mean.mean(axis=0))[0]
-        if "coef" not in names:
-            fit = _nonlinear(latent.mean, projection, context)
-            return Located(latent=latent, fit=fit, attrs=aligned)
-        fit, attrs = _describe(latent, projection, posterior, context)
-        return Located(latent=latent, fit=fit, attrs={**aligned, **attrs})
+        slopes = np.linalg.lstsq(centred, latent.mean - latent.mean.mean(axis=0))[0]
+        if "coef" in names:
+            return _linear(latent, slopes, posterior, context)
+        return Located(latent=latent, fit=_nonlinear(latent.mean, slopes, context))
     if "coef" not in names:
         raise ValueError(
             "latent coordinates need draws of projection, latent or coef; the trace has "
@@ -361,9 +362,9 @@ def _locate(posterior: xr.Dataset, context: Context, spec: ModelSpec, scale: flo
     return _canonical(draws, context, spec)
 
 
-def _project(projection: xr.DataArray, context: Context, scale: float) -> LatentCoordinates:
-    """Moments of X'Q over draws, with the variance of latent coordinates around it."""
-    Q = projection.values.reshape(-1, *projection.shape[2:])
+def _project(projection: FloatArray, context: Context, scale: float) -> LatentCoordinates:
+    """Moments of X Q over draws (chain, draw, D, R), and the variance of ``scale`` around it."""
+    Q = projection.reshape(-1, *projection.shape[2:])
     every = BSDRDraws(
         projection=Q,
         weights=np.zeros((*Q.shape[::2], 1)),
@@ -382,10 +383,10 @@ def _moments(latent: FloatArray) -> LatentCoordinates:
     return LatentCoordinates(mean=mean, cov=cov)
 
 
-def _describe(
+def _linear(
     latent: LatentCoordinates, projection: FloatArray, posterior: xr.Dataset, context: Context
-) -> tuple[dict[str, object], dict[str, object]]:
-    """Summaries and attributes of a linear map (D, R), by its weights in the class scores."""
+) -> Located:
+    """Latent coordinates by a linear map (D, R), described by its weights in the class scores."""
     if "weights" in posterior and COMPONENT in posterior["weights"].dims:
         weights = posterior["weights"].mean(SAMPLE_DIMS).transpose(COMPONENT, ...).values
         weights = per_class(context, weights)
@@ -394,7 +395,7 @@ def _describe(
     else:
         weights = np.eye(projection.shape[1])
     fit, attrs = describe(context, latent.mean, projection, weights)
-    return fit, dict(attrs)
+    return Located(latent=latent, fit=fit, attrs=attrs)
 
 
 def _nonlinear(latent: FloatArray, slopes: FloatArray, context: Context) -> dict[str, object]:
