@@ -138,6 +138,19 @@ def test_bm2pca_predicts_by_mean_class_scores(build, y):
         np.testing.assert_allclose(product.values, own.values, atol=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("folder", "spec"), [(papers.bsdr, bsdr.SPEC), (papers.bm2pca, bm2pca.SPEC)]
+)
+def test_means_of_real_outputs(folder, spec):
+    outputs = X[:, 2:]
+    trace = trace_of(folder.build_model(X[:, :2], outputs, n_components=2, target="regression"))
+    tree = from_trace(trace, X[:, :2], outputs, spec, target="regression")
+    at_zero = "bias" if folder is papers.bsdr else "intercept"
+    coef, intercept = draws_of(trace, "coef", at_zero)
+    expected = (NEW[:, :2] @ coef + intercept[:, None]).mean(axis=0)
+    np.testing.assert_allclose(folder.predict(tree, NEW[:, :2]), expected, atol=1e-9)
+
+
 @pytest.mark.filterwarnings("ignore:The effect of Potentials")
 def test_the_papers_dgplvm_averages_over_draws():
     model = papers.dgplvm.build_model(X, Y, n_components=2, weight=10.0)

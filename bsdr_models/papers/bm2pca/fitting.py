@@ -143,14 +143,15 @@ def predict(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
     Parameters
     ----------
     tree : xarray.DataTree
-        From `fit`, or of any draws of ``coef`` and ``intercept``, which the PyMC model has.
+        From `fit` or :func:`bsdr_models.from_trace`, or of any draws of ``coef`` and ``intercept``,
+        which the PyMC model has.
     X : array-like of shape (M, D)
         Samples, scaled as those of the fit.
 
     Returns
     -------
     ndarray of shape (M, K)
-        Probabilities of the classes, or that each label is one.
+        Probabilities of the classes, or that each label is one; means of real outputs.
 
     Raises
     ------
@@ -176,6 +177,8 @@ def predict(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
     mean = read_draws(tree, "posterior", "coef", "intercept").mean(SAMPLE_DIMS)
     coef = mean["coef"].transpose(dims.FEATURE, ...).to_numpy()
     scores = read_new(tree, X) @ coef + mean["intercept"].to_numpy()
+    if tree.attrs.get("target") == "regression":
+        return scores
     return np.exp(_link(scores, tree.attrs.get("target") != "multilabel"))
 
 
