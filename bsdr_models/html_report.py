@@ -21,7 +21,7 @@ from sklearn.calibration import CalibrationDisplay
 from sklearn.metrics import ConfusionMatrixDisplay
 
 from bsdr_models.estimators.base import Estimator, last_step
-from bsdr_models.inference.spec import ModelSpec, find_spec
+from bsdr_models.inference.spec import ATTRIBUTE, ModelSpec, find_spec
 from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, TargetLike
 from bsdr_models.persistence import write_file
 from bsdr_models.plots import plot_features
@@ -144,7 +144,8 @@ def report(
         spec = find_spec(tree)
         name = str(tree.attrs.get("model", "model"))
         name = name if spec is None else name.upper()
-        settings = pd.Series(tree.attrs).astype(str).to_frame("value")
+        attrs = {name: value for name, value in tree.attrs.items() if name != ATTRIBUTE}
+        settings = pd.Series(attrs).astype(str).to_frame("value")
     elif isinstance(model, Estimator):
         tree = model.idata_
         shown = model._tree_of(X, y)

@@ -25,10 +25,18 @@ from bsdr_models.bm2pca.subspace import (
     Settings,
     class_signs,
     compares_classes,
+    initial_state,
     label_signs,
 )
 from bsdr_models.data.validation import check_features
-from bsdr_models.inference.declaring import NO_PRIORS, OwnPriors, Tensor, read_declared, read_priors
+from bsdr_models.inference.declaring import (
+    NO_PRIORS,
+    OwnPriors,
+    Tensor,
+    read_declared,
+    read_priors,
+    starting_at,
+)
 from bsdr_models.inference.dims import BASIS, COMPONENT, FEATURE, LABEL, OBS, SCORE
 from bsdr_models.learned_metric.metric import ClassBasis, Metric, named_weights
 from bsdr_models.numerics.arrays import DeclaredTarget, FloatArray, SamplesLike, TargetLike
@@ -161,6 +169,10 @@ def declare(
     """The model of signs (N, K), the axis last in ``coords``."""
     *_, axis = coords
     k = signs.shape[1]
+    start = initial_state(metric.whiten(X), signs, n_components, settings)
+    unused = n_components - start.projection.shape[1]
+    of_axes = starting_at(np.pad(start.projection, ((0, 0), (0, unused))))
+    of_weights = starting_at(np.pad(start.weights[1:], ((0, unused), (0, 0))))
     slopes = metric.effects  # of the whitened features, (D, B)
     sd = settings.weight_precision**-0.5
     coords = {
@@ -173,12 +185,14 @@ def declare(
         X_data = pm.Data("X", X, dims=(OBS, FEATURE))
         y = pm.Data("y_data", signs, dims=(OBS, axis))
         width = settings.projection_precision**-0.5
-        Q = own.declare(pm.Normal, "metric_projection", 0.0, width, dims=(BASIS, COMPONENT))
-        H = own.declare(pm.Normal, "weights", 0.0, sd, dims=(COMPONENT, axis))
+        both = (BASIS, COMPONENT)
+        Q = own.declare(of_axes, "metric_projection", mu=0.0, sigma=width, dims=both)
+        H = own.declare(of_weights, "weights", mu=0.0, sigma=sd, dims=(COMPONENT, axis))
         whitened = (X_data - metric.mean) @ slopes
         Z = pm.Deterministic("latent", whitened @ Q, dims=(OBS, COMPONENT))
         coef = slopes @ Q @ H
-        b = own.declare(pm.Normal, "bias", 0.0, settings.penalty(1, k)[0] ** -0.5, dims=axis)
+        width = settings.penalty(1, k)[0] ** -0.5
+        b = own.declare(starting_at(start.weights[0]), "bias", mu=0.0, sigma=width, dims=axis)
         pm.Deterministic("coef", coef, dims=(FEATURE, axis))
         pm.Deterministic("intercept", b - metric.mean @ coef, dims=axis)
         f = pm.Deterministic("scores", Z @ H + b, dims=(OBS, axis))

@@ -158,22 +158,6 @@ def initial_state(view: View, *, n_components: int) -> ViewState:
     )
 
 
-def known_state(loadings: FloatArray, offset: FloatArray, noise_precision: float) -> ViewState:
-    """Factors of a complete view with known W (D, R), t (D,) and tau."""
-    d, r = loadings.shape
-    return ViewState(
-        loadings=Loadings(
-            mean=loadings,
-            cov=np.zeros((1, r, r)),
-            log_det=np.full(1, -np.inf),
-            copies=d,
-        ),
-        loading_precision=Gamma(shape=np.ones(r), rate=np.ones(r)),
-        offset=Offset(mean=offset, variance=np.zeros(1)),
-        noise_precision=Gamma(shape=np.array(noise_precision), rate=np.array(1.0)),
-    )
-
-
 def update(state: ViewState, moments: Moments, view: View, priors: BM2PCAPriors) -> ViewState:
     """Optimal q(W), q(r), q(t) and q(tau), one after the other."""
     state = replace(state, loadings=loadings(state, moments, view))

@@ -30,6 +30,7 @@ from bsdr_models.inference import dims
 from bsdr_models.inference.declaring import (
     NO_PRIORS,
     OwnPriors,
+    declare_constant,
     draw_sign,
     log_phi,
     log_sign_probability,
@@ -166,6 +167,7 @@ def declare_hierarchical(
     with pm.Model(name, coords=coords) as model:
         axes = RESPONSE_DIMS[: y_array.ndim]
         y_data = pm.Data("y_data", y_array, dims=axes)
+        declare_constant("lapse", priors.lapse)
         scale = own.declare(pm.HalfNormal, "scale", priors.scale)
         if metric is None:
             projected = _whitened_map(X, scale, priors.view_width, feature_map, own)

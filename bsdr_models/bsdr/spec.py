@@ -1,20 +1,9 @@
 """ModelSpec of BSDR: variables and dims of Gönen (2013)."""
 
-from collections.abc import Mapping
 from types import MappingProxyType
 
 from bsdr_models.inference.dims import BASIS, COMPONENT, CONTRAST, FEATURE, LABEL, OBS, VIEW
 from bsdr_models.inference.spec import ModelSpec
-from bsdr_models.numerics.arrays import ProjectionPrior
-
-PROJECTION_PRECISION_DIMS: Mapping[ProjectionPrior, tuple[str, ...]] = MappingProxyType(
-    {
-        "entrywise": (FEATURE, COMPONENT),
-        "columnwise": (COMPONENT,),
-        "rowwise": (FEATURE,),
-    }
-)
-"""Dims of ``projection_precision`` by prior; the specification has those of the paper's."""
 
 SPEC = ModelSpec(
     name="bsdr",
@@ -31,7 +20,7 @@ SPEC = ModelSpec(
         {
             "X": (OBS, FEATURE),
             "y": (OBS, LABEL),
-            "projection_precision": PROJECTION_PRECISION_DIMS["entrywise"],
+            "projection_precision": (FEATURE, COMPONENT),
             "projection": (FEATURE, COMPONENT),
             "latent": (OBS, COMPONENT),
             "latent_offset": (OBS, COMPONENT),

@@ -147,7 +147,12 @@ def hierarchical_tree(
         n_components=r,
         dims={"parameters": ()},
         coords={dims.VIEW: feature_map.names} if feature_map.n_views > 1 else None,
-        attrs={"alignment": "affine", "nonlinear": int(not feature_map.is_linear), **attrs},
+        attrs={
+            "alignment": "affine",
+            "latent_scale": 0.0,
+            "nonlinear": int(not feature_map.is_linear),
+            **attrs,
+        },
     )
 
 

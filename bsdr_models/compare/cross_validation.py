@@ -30,7 +30,7 @@ from sklearn.utils.validation import _num_samples, column_or_1d, has_fit_paramet
 
 from bsdr_models.compare.plane import check_probabilities
 from bsdr_models.data.targets import read_groups
-from bsdr_models.data.validation import check_samples, constant_features_ignored
+from bsdr_models.data.validation import check_samples
 from bsdr_models.estimators.base import last_step
 from bsdr_models.inference.dims import LABEL, OBS
 from bsdr_models.inference.latent_grid import class_frequency
@@ -158,7 +158,8 @@ def cross_validated_map(
 
     def predict(task: tuple[int, Fold]) -> xr.Dataset:
         number, fold = task
-        with constant_features_ignored():  # the fit to all samples has warned
+        # The fit to all samples has warned.
+        with recorded_warnings("features are constant in the training"):
             _, p = predict_fold(estimator, X, y, fold, labels, own_groups)
         test = fold[1]
         part = {

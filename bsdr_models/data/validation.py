@@ -6,8 +6,7 @@ arrays, dates, text among numbers, duplicate column names, missing labels.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from copy import copy
 from numbers import Real
 from typing import Any, TypeGuard
@@ -29,7 +28,7 @@ from sklearn.utils.validation import (
 
 from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray, SamplesLike, TargetLike
 from bsdr_models.numerics.process_state import one_thread as one_thread
-from bsdr_models.numerics.process_state import recorded_warnings, warn
+from bsdr_models.numerics.process_state import warn
 from bsdr_models.numerics.row_space import Rows
 from bsdr_models.numerics.scaling import Scaler
 
@@ -221,6 +220,11 @@ def check_features(
     X: SamplesLike, y: TargetLike, n_components: int
 ) -> tuple[FloatArray, list[str]]:
     """X of a declarative model as a finite (N, D) array, and its feature names, else ValueError."""
+    if "pytensor" in type(X).__module__ + type(y).__module__:
+        raise ValueError(
+            "X and y must be arrays, not pm.Minibatch or other symbols: a model is declared for "
+            "the labels and shapes of all samples"
+        )
     check_order(X, y)
     array = check_array(X, dtype=np.float64, input_name="X")
     n_features = array.shape[1]
@@ -502,32 +506,6 @@ def check_variation(estimator: BaseEstimator, scaler: Scaler) -> Scaler:
             f"and are ignored: {listed}"
         )
     return scaler
-
-
-def constant_features_ignored() -> AbstractContextManager[object]:
-    """Context of refits to parts of the samples, which do not warn of constant features."""
-    return recorded_warnings("features are constant in the training")
-
-
-@contextmanager
-def units_of_samples(X: FloatArray, *, standardize: bool) -> Iterator[None]:
-    """Context of a fit to centred X (N, D): ValueError if its own units make it fail."""
-    if standardize:
-        yield
-        return
-    size = float(np.abs(X).max())
-    if not 1.0 / MAX_RAW <= size <= MAX_RAW:
-        raise ValueError(
-            f"X is not standardised, and samples are {size:.3g} from their mean: give "
-            "standardize=True, or other units"
-        )
-    try:
-        yield
-    except (np.linalg.LinAlgError, RuntimeError) as error:  # no factorisation, or a falling bound
-        raise ValueError(
-            f"X is not standardised, and its units are too far from those of the priors ({error}): "
-            "give standardize=True, or other units"
-        ) from error
 
 
 # Convergence

@@ -43,9 +43,10 @@ from bsdr_models.dgplvm.problem import FeatureGram
 from bsdr_models.inference import dims
 from bsdr_models.inference.declaring import (
     Tensor,
-    normal_from,
+    declare_constant,
     read_declared,
     read_priors,
+    starting_at,
 )
 from bsdr_models.numerics.arrays import (
     DeclaredTarget,
@@ -105,7 +106,7 @@ def build_model(
         the density on that scale, too. Deterministic: ``latent`` (obs, component), identified up
         to a rotation, and ``criterion``, J. The potentials are ``generative``, ``discriminative``,
         ``map`` and ``scale``, all but the first without constants. ``y_data`` has indices into the
-        coordinate ``outcome``, -1 for no label. ``pymc.set_data`` does not change the potentials.
+        coordinate ``outcome``, -1 for no label; ``pymc.set_data`` refuses to change it or ``X``.
 
     Raises
     ------
@@ -149,10 +150,12 @@ def build_model(
     raw = mapping.raw(mapping.shrink_towards_loo(latent))
     start = raw / np.sqrt((raw**2).mean(axis=0))
     with pm.Model(name, coords=coords) as model:
-        pm.Data("X", X_array, dims=(dims.OBS, dims.FEATURE))
-        pm.Data("y_data", y_index, dims=dims.OBS)
+        declare_constant("X", X_array, dims=(dims.OBS, dims.FEATURE))
+        declare_constant("y_data", y_index, dims=(dims.OBS,))
+        declare_constant("map_width", width)
+        declare_constant("map_noise", map_noise)
 
-        U = normal_from("latent_raw", 0.0, np.float64(1.0), start=start, dims=LATENT_DIMS)
+        U = starting_at(start)("latent_raw", mu=0.0, sigma=1.0, dims=LATENT_DIMS)
         a, ell, b = (
             own.declare(pm.LogNormal, each, mu=prior.log_median, sigma=np.float64(prior.log_sd))
             for each, prior in zip(KERNEL, numbers.kernel, strict=True)

@@ -35,7 +35,7 @@ from bsdr_models.inference.latent_grid import (
     add_class_probability,
     class_frequency,
 )
-from bsdr_models.inference.spec import ModelSpec
+from bsdr_models.inference.spec import ModelSpec, spec_attrs
 from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray, Target, TargetLike
 from bsdr_models.numerics.association import associate
 from bsdr_models.numerics.relevance import LatentCoordinates
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     import pymc as pm
 
 type InferenceMethod = Literal[
-    "hmc", "conjugate", "mean_field", "gibbs", "nuts", "advi", "laplace", "map", "stack"
+    "mcmc", "hmc", "conjugate", "mean_field", "gibbs", "nuts", "advi", "laplace", "map", "stack"
 ]
 
 # Labels along a dim.
@@ -286,9 +286,10 @@ class Context:
         }
         config = json.dumps(dict(self.config), default=lambda each: each.tolist(), sort_keys=True)
         root: dict[str, object] = {
-            "model": spec.name,
+            **spec_attrs(spec),
             "inference_method": inference_method,
-            "created_by": f"bsdr_models {package_version()}",
+            "creation_library": "bsdr_models",
+            "creation_library_version": package_version(),
             "inference_library": "bsdr_models",
             "inference_library_version": package_version(),
             "created_at": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -8,9 +8,10 @@ from typing import Any, get_args
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from numpy.typing import ArrayLike
 
 from bsdr_models.data.validation import column_names, encode_classes, known_entries, read_numbers
-from bsdr_models.numerics.arrays import DeclaredTarget, FloatArray, TargetLike
+from bsdr_models.numerics.arrays import DeclaredTarget, TargetLike
 
 # A symbolic variable; the annotations of PyTensor are partial.
 type Tensor = Any
@@ -81,21 +82,33 @@ def read_priors[P](priors: Any, default: P) -> tuple[P, OwnPriors]:
     return default, OwnPriors(given=given)
 
 
-def normal_from(
-    name: str, mean: Tensor, sd: Tensor, *, start: FloatArray, dims: Sequence[str]
-) -> Tensor:
-    """Normal variable with the initial value ``start``, where that of PyMC, the mean, is not valid.
+def declare_constant(name: str, value: ArrayLike, dims: Sequence[str] = ()) -> Tensor:
+    """Data of the model in context that traces hold, as a constant: ``pm.set_data`` refuses it."""
+    model = pm.modelcontext(None)
+    constant = pt.constant(value, name=model.name_for(name))
+    model.register_data_var(constant, dims=tuple(dims) or None)
+    return constant
+
+
+def starting_at(start: ArrayLike, kind: Any = pm.Normal) -> Declaration:
+    """A distribution of PyMC whose variables have the initial value ``start`` in place of the mean.
 
     A model with ``initval=`` cannot be copied, as ``pm.do`` and ``pm.observe`` do.
     """
 
-    def draw(mean: Tensor, sd: Tensor, size: Any) -> Tensor:
-        return pm.Normal.dist(mean, sd, size=size)
+    def declare(name: str, *, dims: Any, **parameters: Any) -> Tensor:
+        # PyTensor would take a Python float in single precision.
+        given = [np.float64(x) if isinstance(x, float) else x for x in parameters.values()]
+        return pm.CustomDist(
+            name,
+            *given,
+            dist=lambda *x: kind.dist(**dict(zip((*parameters, "size"), x, strict=True))),
+            support_point=lambda variable, *_: pt.constant(start, dtype=variable.dtype),
+            class_name=kind.__name__,
+            dims=dims,
+        )
 
-    def initial_value(variable: Tensor, size: Any, mean: Tensor, sd: Tensor) -> Tensor:
-        return pt.constant(start, dtype=variable.dtype)
-
-    return pm.CustomDist(name, mean, sd, dist=draw, support_point=initial_value, dims=dims)
+    return declare
 
 
 def draw_sign(eta: Tensor, size: Any) -> Tensor:

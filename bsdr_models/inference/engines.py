@@ -14,6 +14,7 @@ import logging
 import warnings
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,8 +29,6 @@ from bsdr_models.numerics.process_state import recorded_warnings
 
 # The bound of an ADVI step is one draw; restarts are compared by its mean over the last tenth.
 TAIL_SHARE = 0.1
-# Statistics of nutpie by the names that PyMC and ArviZ have for them.
-ARVIZ_NAMES = {"logp": "lp", "mean_tree_accept": "acceptance_rate", "depth": "tree_depth"}
 
 
 def run_pymc(
@@ -96,13 +95,8 @@ def sample_nuts(
             model=model,
             **options,
         )
-    stats = {
-        ARVIZ_NAMES.get(str(name), str(name)): array.values
-        for name, array in trace["sample_stats"].data_vars.items()
-        if array.ndim == 2 and array.dtype.kind in "biuf"
-    }
-    draws_of = {name: trace["posterior"].dataset[name].values for name in var_names}
-    posterior, stats = _complete(draws_of, stats)
+    sampled = Sampled.of(trace)
+    posterior, stats = _complete(sampled.draws, sampled.sample_stats)
     n_chains, n_draws = next(iter(posterior.values())).shape[:2]
     if n_divergent := int(stats["diverging"].sum()):
         warnings.warn(
@@ -112,9 +106,7 @@ def sample_nuts(
             stacklevel=2,
         )
     interrupted = (n_chains, n_draws) != (chains, draws)
-    attrs = trace["posterior"].attrs
-    attrs = {name: attrs[name] for name in ("sampling_time", "tuning_steps") if name in attrs}
-    return Sampled(draws=posterior, sample_stats=stats, interrupted=interrupted, attrs=attrs)
+    return replace(sampled, draws=posterior, sample_stats=stats, interrupted=interrupted)
 
 
 def fit_advi(
@@ -158,15 +150,16 @@ def fit_advi(
                 break
         assert best is not None
         trace = best.sample(draws, random_seed=int(rng.integers(2**31)))
+    drawn = Sampled.of(trace).draws
     return Sampled(
-        draws={name: trace["posterior"].dataset[name].values for name in var_names},
+        draws={name: drawn[name] for name in var_names},
         fit={"elbo": -best.hist, "restarts": np.array(restarts)},
         interrupted=interrupted,
     )
 
 
 def _complete(
-    posterior: dict[str, np.ndarray], stats: dict[str, np.ndarray]
+    posterior: Mapping[str, np.ndarray], stats: Mapping[str, np.ndarray]
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Draws that all begun chains of an interrupted run have; nutpie pads the others with NaN."""
     drawn = np.logical_and.reduce(
@@ -176,11 +169,11 @@ def _complete(
     if not begun.any():
         raise KeyboardInterrupt("interrupted before the first draw")
     n_draws = int(drawn[begun].sum(axis=1).min())
-    posterior, stats = (
+    kept, of_kept = (
         {name: array[begun, :n_draws] for name, array in group.items()}
         for group in (posterior, stats)
     )
-    return posterior, stats
+    return kept, of_kept
 
 
 @contextmanager

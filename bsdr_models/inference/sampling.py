@@ -2,12 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
 
 from bsdr_models.numerics.arrays import FloatArray
 
 if TYPE_CHECKING:
-    pass
+    import xarray as xr
+
+# Statistics of nutpie by the names that PyMC and ArviZ have for them.
+ARVIZ_NAMES = {"logp": "lp", "mean_tree_accept": "acceptance_rate", "depth": "tree_depth"}
+# Attributes of a trace that tell of the run.
+OF_RUN = ("sampling_time", "tuning_steps")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,3 +36,18 @@ class Sampled:
     fit: Mapping[str, FloatArray] = field(default_factory=dict)  # bounds of ADVI, see `fit_advi`
     interrupted: bool = False
     attrs: Mapping[str, float] = field(default_factory=dict)  # times, by their names in ArviZ
+
+    @classmethod
+    def of(cls, trace: "xr.DataTree") -> Self:
+        """Those of a trace as PyMC and ArviZ write it: statistics are one number for each draw."""
+        stats = trace["sample_stats"].data_vars if "sample_stats" in trace.children else {}
+        attrs = trace["posterior"].attrs
+        return cls(
+            draws={str(name): each.values for name, each in trace["posterior"].data_vars.items()},
+            sample_stats={
+                ARVIZ_NAMES.get(str(name), str(name)): np.asarray(each.values)
+                for name, each in stats.items()
+                if each.ndim == 2 and each.dtype.kind in "biuf"
+            },
+            attrs={name: attrs[name] for name in OF_RUN if name in attrs},
+        )

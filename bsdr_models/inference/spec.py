@@ -1,7 +1,8 @@
 """Specification of a model: one type for all."""
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +49,21 @@ MODULES = {
 }
 
 
+# Root attribute of trees of other models.
+ATTRIBUTE = "specification"
+
+
+def spec_attrs(spec: ModelSpec) -> dict[str, str]:
+    """Root attributes that tell a specification: all of it unless it is of this package."""
+    if spec.name in MODULES:
+        return {"model": spec.name}
+    values = {each.name: getattr(spec, each.name) for each in fields(spec)}
+    return {"model": spec.name, ATTRIBUTE: json.dumps(values, default=dict)}
+
+
 def find_spec(tree: "xr.DataTree") -> ModelSpec | None:
-    """Specification of the model of a tree, None if it is of no model of this package."""
+    """Specification of the model of a tree, None if the tree does not tell it."""
+    if ATTRIBUTE in tree.attrs:
+        return ModelSpec(**json.loads(tree.attrs[ATTRIBUTE]))
     module = MODULES.get(tree.attrs.get("model", ""))
     return None if module is None else annex(module).SPEC

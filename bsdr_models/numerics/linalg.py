@@ -3,7 +3,7 @@
 import logging
 
 import numpy as np
-from scipy.linalg import lapack, solve_triangular, svd
+from scipy.linalg import lapack, svd
 
 from bsdr_models.numerics.arrays import FloatArray
 
@@ -11,8 +11,6 @@ logger = logging.getLogger(__name__)
 
 # Multiples of the mean diagonal added, in turn, to a matrix that fails to factorise.
 JITTERS = (1e-12, 1e-10, 1e-8)
-# Up to this order a stack of factors is inverted in one call, faster than solving one by one.
-_SMALL = 48
 
 
 def cholesky(matrix: FloatArray, *, name: str = "matrix") -> FloatArray:
@@ -49,23 +47,6 @@ def factorise_inplace(matrix: FloatArray, *, name: str) -> tuple[FloatArray, flo
     if info != 0:
         raise np.linalg.LinAlgError(f"{name} is not positive definite")
     return factor, 2.0 * float(np.log(np.diagonal(factor)).sum())
-
-
-def draw_normal(
-    precision: FloatArray, linear: FloatArray, *, name: str, rng: np.random.Generator
-) -> FloatArray:
-    r"""Independent draws from :math:`N(P^{-1} l, P^{-1})` for P (..., p, p), l (..., p, m)."""
-    factor = cholesky(precision, name=name)
-    noise = rng.standard_normal(linear.shape)
-    if precision.shape[-1] <= _SMALL:
-        half = np.linalg.inv(factor)  # P^{-1} = half' half
-        return half.mT @ (half @ linear + noise)
-    for at in np.ndindex(linear.shape[:-2]):
-        noise[at] += solve_triangular(factor[at], linear[at], lower=True, check_finite=False)
-        noise[at] = solve_triangular(
-            factor[at], noise[at], lower=True, trans="T", check_finite=False
-        )
-    return noise
 
 
 # Directions with a smaller singular value, relative to the largest, are left out.

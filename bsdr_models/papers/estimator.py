@@ -9,7 +9,7 @@ import xarray as xr
 from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models.data.targets import Targets
-from bsdr_models.data.validation import fit_scaler, units_of_samples
+from bsdr_models.data.validation import fit_scaler
 from bsdr_models.estimators.classifier import ProbabilisticClassifier
 from bsdr_models.inference.dims import DRAW, FEATURE
 from bsdr_models.inference.result import Result
@@ -20,6 +20,7 @@ from bsdr_models.papers.bm2pca.fitting import BM2PCAFit
 from bsdr_models.papers.bsdr.fitting import BSDRFit
 from bsdr_models.papers.dgplvm.fitting import DGPLVMFit
 from bsdr_models.papers.fitting import PaperFit
+from bsdr_models.papers.training import units_of_samples
 
 if TYPE_CHECKING:
     import pymc as pm

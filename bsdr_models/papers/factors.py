@@ -3,11 +3,15 @@
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg import solve_triangular
 from scipy.special import gammaln
 
 from bsdr_models.numerics.arrays import FloatArray
+from bsdr_models.numerics.linalg import cholesky
 
 LOG_2PI = float(np.log(2.0 * np.pi))
+# Up to this order a stack of factors is inverted in one call, faster than solving one by one.
+_SMALL = 48
 
 
 def normal_log_density(deviation: FloatArray, precision: FloatArray) -> FloatArray:
@@ -20,6 +24,23 @@ def gamma_log_density(value: FloatArray, shape: float, rate: float) -> FloatArra
     """Log density of Gammas, sums over all axes but the first, (C,)."""
     each = (shape - 1.0) * np.log(value) - rate * value + shape * np.log(rate) - gammaln(shape)
     return np.asarray(each.reshape(len(each), -1).sum(axis=1))
+
+
+def draw_normal(
+    precision: FloatArray, linear: FloatArray, *, name: str, rng: np.random.Generator
+) -> FloatArray:
+    r"""Independent draws from :math:`N(P^{-1} l, P^{-1})` for P (..., p, p), l (..., p, m)."""
+    factor = cholesky(precision, name=name)
+    noise = rng.standard_normal(linear.shape)
+    if precision.shape[-1] <= _SMALL:
+        half = np.linalg.inv(factor)  # P^{-1} = half' half
+        return half.mT @ (half @ linear + noise)
+    for at in np.ndindex(linear.shape[:-2]):
+        noise[at] += solve_triangular(factor[at], linear[at], lower=True, check_finite=False)
+        noise[at] = solve_triangular(
+            factor[at], noise[at], lower=True, trans="T", check_finite=False
+        )
+    return noise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,29 +9,22 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import numpy as np
 import xarray as xr
-from sklearn.utils.validation import check_array, check_consistent_length
 
-from bsdr_models.data.targets import Targets, read_classes
 from bsdr_models.data.validation import (
-    check_features,
-    column_names,
-    read_numbers,
     warn_unless_mixed,
 )
 from bsdr_models.estimators.arguments import Arguments
 from bsdr_models.estimators.base import warn_of
 from bsdr_models.inference.datatree import MAX_NUMBERS, Context
-from bsdr_models.inference.dims import FEATURE
 from bsdr_models.inference.result import Result
 from bsdr_models.inference.sampling import Sampled
 from bsdr_models.inference.spec import ModelSpec
 from bsdr_models.numerics.arrays import FloatArray, SamplesLike, TargetLike
-from bsdr_models.numerics.outliers import Reference
-from bsdr_models.numerics.relevance import feature_relevance, relevance
 from bsdr_models.numerics.rng import RandomState, as_generator
 from bsdr_models.options import COUNT, Sampling, StrOptions
 from bsdr_models.papers.coordinate_ascent import maximise
 from bsdr_models.papers.sampler import sample
+from bsdr_models.papers.training import read_training
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -66,26 +59,17 @@ def fit_tree(
 ) -> xr.DataTree:
     """Tree of a fit to samples as they are, of a name or number for each feature."""
     arguments._check_params()
-    array, names = check_features(X, y, arguments.n_components or 1)
-    if regression:
-        outputs = read_numbers(y).reshape(len(array), -1)
-        labels = np.array(column_names(y, "y", outputs.shape[1]))
-        targets = Targets(kind="regression", y=outputs, coded=outputs, names=labels)
-    else:
-        unlabeled = getattr(arguments, "unlabeled", None)
-        targets = read_classes(y, unlabeled, several=arguments._several)
-    check_consistent_length(array, targets.y)
-    context = Context(
-        X=array,
-        y=targets.y,
-        index=targets.index,
-        labels=targets.names,
-        target=targets.kind,
-        feature_names=names,
+    context, coded = read_training(
+        X,
+        y,
+        arguments.n_components or 1,
+        regression=regression,
+        unlabeled=getattr(arguments, "unlabeled", None),
+        several=arguments._several,
         config=arguments._config(),
     )
     rng = as_generator(arguments.random_state)
-    result, tree = arguments._run(context, targets.coded, rng)
+    result, tree = arguments._run(context, coded, rng)
     warn_of(result)
     return tree
 
@@ -219,32 +203,3 @@ class SampledFit(PaperFit):
             progressbar=schedule.progressbar,
             rng=rng,
         )
-
-
-def read_new(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
-    """New samples (M, D) as a finite array, of as many features as those of a tree."""
-    array: FloatArray = check_array(X, dtype=np.float64, input_name="X")
-    group = "posterior" if FEATURE in tree["posterior"].sizes else "constant_data"
-    n_features = tree[group].sizes[FEATURE]
-    if array.shape[1] != n_features:
-        raise ValueError(f"X has {array.shape[1]} features, the tree has {n_features}")
-    return array
-
-
-def describe(
-    context: Context, latent: FloatArray, loadings: FloatArray, weights: FloatArray
-) -> tuple[dict[str, object], dict[str, float]]:
-    """Summaries and root attributes of a linear map of the features, by name.
-
-    Of latent coordinates (N, R), the map (P, R) and its weights (R, K) in the class scores.
-    """
-    contrast = context.contrast(weights)
-    reference = Reference.learn(context.X, loadings)
-    group: dict[str, object] = {
-        "projection_mean": loadings,
-        "relevance": relevance(latent, contrast),
-        "feature_relevance": feature_relevance(loadings, contrast),
-    }
-    if reference is None:
-        return group, {}
-    return group | reference.compare_training(context.X), reference.attrs()

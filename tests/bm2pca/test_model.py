@@ -268,15 +268,16 @@ def test_expected_factor_far_out(expected, width):
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ["sign", "signs", "target"])
 def test_density_and_gradient_are_finite_at_initial_and_extreme_values(case):
-    """Initial weights of ADVI are zero; 1e4 exceeds any posterior score."""
+    """At weights of zero as well; 1e4 exceeds any posterior score."""
     X, y, options = toy(case)
     model = declare(X, y, **options)
     start = model.initial_point()
-    assert not start["weights"].any()
+    assert start["weights"].any()
     outputs = [model.logp(), model.dlogp()]
     evaluate = model.compile_fn(outputs, inputs=model.value_vars, **FAST)
-    for scale in (0.0, 1e4):
-        point = start | {"bias": start["bias"] + scale, "weights": start["weights"] - scale}
+    flat = start | {"weights": 0.0 * start["weights"]}
+    far = start | {"bias": start["bias"] + 1e4, "weights": start["weights"] - 1e4}
+    for point in (start, flat, far):
         value, gradient = evaluate(point)
         assert np.isfinite(value)
         assert np.isfinite(gradient).all()

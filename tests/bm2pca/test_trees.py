@@ -126,7 +126,7 @@ def test_attributes(fitted, engine, target):
     assert tree.attrs["inference_method"] == method
     assert tree.attrs["model"] == "bm2pca"
     assert tree.attrs["target"] == ("multiclass" if target == "binary" else target)
-    assert tree.attrs["created_by"].startswith("bsdr_models ")
+    assert tree.attrs["creation_library"] == "bsdr_models"
     assert tree.attrs["interrupted"] == 0
     assert tree.attrs["C"] == (3.0 if target == "regression" else 5.0)
     config = json.loads(tree.attrs["config"])

@@ -172,7 +172,7 @@ def test_attributes_of_a_tree(fitted, engine, target):
     assert tree.attrs["inference_method"] == method(engine, target)
     assert tree.attrs["model"] == "bsdr"
     assert tree.attrs["target"] == target
-    assert tree.attrs["created_by"].startswith("bsdr_models ")
+    assert tree.attrs["creation_library"] == "bsdr_models"
     assert tree.attrs["interrupted"] == 0
     config = json.loads(tree.attrs["config"])
     assert config["n_components"] == R

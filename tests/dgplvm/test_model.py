@@ -279,15 +279,15 @@ def test_names_dims_and_coordinates():
     assert model.named_vars_to_dims["latent"] == ("obs", "component")
     assert model.coords["feature"] == tuple("pqrs")
     assert model.coords["outcome"] == ("a", "b", "c")
-    np.testing.assert_array_equal(model["X"].get_value(), features())
-    np.testing.assert_array_equal(model["y_data"].get_value(), [1, -1, 0, 1, 2, 0, -1, 1, 0])
+    np.testing.assert_array_equal(model["X"].data, features())
+    np.testing.assert_array_equal(model["y_data"].data, [1, -1, 0, 1, 2, 0, -1, 1, 0])
 
 
 def test_nan_marks_missing_labels():
     given = np.where(TWO == 7, 1.0, 0.0)
     given[3] = np.nan
     model = build_model(features(), given, n_components=1, unlabeled=np.nan)
-    np.testing.assert_array_equal(model["y_data"].get_value(), [1, 0, 1, -1, 0, 0, 1, 0, 0])
+    np.testing.assert_array_equal(model["y_data"].data, [1, 0, 1, -1, 0, 0, 1, 0, 0])
 
 
 @pytest.mark.slow

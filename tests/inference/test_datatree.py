@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from bsdr_models.bsdr.spec import PROJECTION_PRECISION_DIMS, SPEC
+from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.inference.datatree import Context
 from bsdr_models.inference.spec import find_spec
+from bsdr_models.papers.bsdr.priors import PROJECTION_PRECISION_DIMS
 
 S, N, D, R, K = 5, 6, 4, 2, 3
 
@@ -82,7 +83,7 @@ def test_provenance(groups):
     tree = build(groups)
     assert tree.attrs["model"] == "bsdr"
     assert tree.attrs["inference_method"] == "mean_field"
-    assert tree.attrs["created_by"].startswith("bsdr_models ")
+    assert tree.attrs["creation_library"] == "bsdr_models"
     assert datetime.fromisoformat(tree.attrs["created_at"]).tzinfo is not None
     assert tree.attrs["latent_scale"] == 0.5
     assert json.loads(tree.attrs["config"]) == {"n_components": R, "priors": {"latent_scale": 1.0}}

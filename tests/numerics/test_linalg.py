@@ -6,10 +6,10 @@ import pytest
 from bsdr_models.numerics.linalg import (
     JITTERS,
     cholesky,
-    draw_normal,
     factorise_inplace,
     inv_spd,
 )
+from bsdr_models.papers.factors import draw_normal
 
 
 def with_spectrum(eigenvalues, rng):

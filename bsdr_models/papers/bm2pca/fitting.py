@@ -26,7 +26,8 @@ from bsdr_models.options import COUNT, POSITIVE, Options, Sampling
 from bsdr_models.papers.bm2pca import gibbs, mean_field
 from bsdr_models.papers.bm2pca.gibbs import SAMPLING
 from bsdr_models.papers.bm2pca.mean_field import FactorState, ViewData, with_ones
-from bsdr_models.papers.fitting import SampledFit, describe, fit_tree, read_new
+from bsdr_models.papers.fitting import SampledFit, fit_tree
+from bsdr_models.papers.training import describe, read_new
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -82,14 +83,15 @@ def predict(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
     Parameters
     ----------
     tree : xarray.DataTree
-        From `fit`, or of any draws of ``coef`` and ``intercept``, which the PyMC model has.
+        From `fit` or :func:`bsdr_models.from_trace`, or of any draws of ``coef`` and ``intercept``,
+        which the PyMC model has.
     X : array-like of shape (M, D)
         Samples, scaled as those of the fit.
 
     Returns
     -------
     ndarray of shape (M, K)
-        Probabilities of the classes, or that each label is one.
+        Probabilities of the classes, or that each label is one; means of real outputs.
 
     See Also
     --------
@@ -108,6 +110,8 @@ def predict(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
     mean = read_draws(tree, "posterior", "coef", "intercept").mean(SAMPLE_DIMS)
     coef = mean["coef"].transpose(dims.FEATURE, ...).to_numpy()
     scores = read_new(tree, X) @ coef + mean["intercept"].to_numpy()
+    if tree.attrs.get("target") == "regression":
+        return scores
     return np.exp(_link(scores, tree.attrs.get("target") != "multilabel"))
 
 

@@ -23,14 +23,13 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from bsdr_models.bm2pca.priors import BM2PCAPriors
-from bsdr_models.numerics import linalg
 from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.linalg import inv_spd
 from bsdr_models.papers.bm2pca import soft_margin_draws
 from bsdr_models.papers.bm2pca.loss_augmentation import Margins
 from bsdr_models.papers.bm2pca.mean_field import ViewData
 from bsdr_models.papers.checks import check_priors
-from bsdr_models.papers.factors import gamma_log_density, normal_log_density
+from bsdr_models.papers.factors import draw_normal, gamma_log_density, normal_log_density
 
 SAMPLING = BM2PCAPriors(
     loading_shape=2.0,
@@ -123,7 +122,7 @@ def sample_latent(
     linear = linear + (g - h * state.weights[:, :1]) @ eta.mT
     precision = _sample_precisions(A, eta, h)
     column = linear[..., None]
-    return linalg.draw_normal(precision, column, name="latent precision", rng=rng)[..., 0]
+    return draw_normal(precision, column, name="latent precision", rng=rng)[..., 0]
 
 
 def sample_weights_and_slack(
@@ -192,7 +191,7 @@ def sample_offset_and_loadings(
     prior = np.insert(state.loading_precision, 0, priors.offset_precision, axis=1)
     np.einsum("cii->ci", precision)[...] += prior
     linear = tau * (Z.mT @ data.X)
-    both = linalg.draw_normal(precision, linear, name="loading precision", rng=rng)
+    both = draw_normal(precision, linear, name="loading precision", rng=rng)
     return replace(state, offset=both[:, 0], loadings=np.ascontiguousarray(both[:, 1:].mT))
 
 

@@ -27,10 +27,11 @@ from bsdr_models.bm2pca import views
 from bsdr_models.bm2pca.factor_model import FactorModel, principal_scores, side_by_side
 from bsdr_models.bm2pca.priors import BM2PCAPriors
 from bsdr_models.bm2pca.views import (
+    Loadings,
     Moments,
+    Offset,
     View,
     ViewState,
-    known_state,
     make_view,
     split_views,
 )
@@ -358,6 +359,22 @@ def draw_from(
         noise = rng.standard_normal((n_draws, *z.mean.shape))
         stacked["latent"] = z.mean + np.einsum("nrs,dns->dnr", half, noise)
     return stacked
+
+
+def known_state(loadings: FloatArray, offset: FloatArray, noise_precision: float) -> ViewState:
+    """Factors of a complete view with known W (D, R), t (D,) and tau."""
+    d, r = loadings.shape
+    return ViewState(
+        loadings=Loadings(
+            mean=loadings,
+            cov=np.zeros((1, r, r)),
+            log_det=np.full(1, -np.inf),
+            copies=d,
+        ),
+        loading_precision=Gamma(shape=np.ones(r), rate=np.ones(r)),
+        offset=Offset(mean=offset, variance=np.zeros(1)),
+        noise_precision=Gamma(shape=np.array(noise_precision), rate=np.array(1.0)),
+    )
 
 
 def _draw_view(state: ViewState, half: FloatArray, rng: np.random.Generator) -> ViewState:

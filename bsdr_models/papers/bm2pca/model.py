@@ -52,10 +52,17 @@ from bsdr_models.bm2pca.model import declared_targets
 from bsdr_models.bm2pca.priors import BM2PCAPriors
 from bsdr_models.data.validation import check_features
 from bsdr_models.inference import dims
-from bsdr_models.inference.declaring import NO_PRIORS, OwnPriors, Tensor, read_priors
+from bsdr_models.inference.declaring import (
+    NO_PRIORS,
+    OwnPriors,
+    Tensor,
+    read_priors,
+    starting_at,
+)
 from bsdr_models.numerics.arrays import DeclaredTarget, FloatArray, SamplesLike, TargetLike
 from bsdr_models.options import TOLERANCE, check_number
 from bsdr_models.papers.bm2pca.gibbs import SAMPLING
+from bsdr_models.papers.training import Start
 
 ROW_DIMS = (dims.OBS, dims.FEATURE)
 LATENT_DIMS = (dims.OBS, dims.COMPONENT)
@@ -186,6 +193,10 @@ def declare(
     n_scores = y.shape[1]
     coords = {dims.OBS: range(len(X)), dims.COMPONENT: range(n_components), **coords}
 
+    centre = np.nanmean(y, axis=0) if epsilon is not None else 0.0
+    start = Start.of(X, np.nan_to_num(y - centre), n_components)
+    mean = X.mean(axis=0)
+
     def gamma(name: str, shape: float, rate: float, axes: Any = ()) -> Tensor:
         # A Python float such as 0.5 would become single precision, and its log gamma as well.
         return own.declare(pm.Gamma, name, np.float64(shape), np.float64(rate), dims=axes)
@@ -195,7 +206,9 @@ def declare(
         # PyMC has no NaN in data.
         y_data = pm.Data("y_data", np.where(np.isnan(y), np.inf, y), dims=score_dims)
 
-        t = own.declare(pm.Normal, "offset", 0.0, tau=priors.offset_precision, dims=dims.FEATURE)
+        kind = starting_at(mean)
+        sd = priors.offset_precision**-0.5
+        t = own.declare(kind, "offset", mu=0.0, sigma=sd, dims=dims.FEATURE)
         # Scales, because PyTensor cannot compile ADVI with a precision of length one.
         both = (dims.FEATURE, dims.COMPONENT)
         sd = None
@@ -203,13 +216,15 @@ def declare(
             shape = priors.loading_shape
             r = gamma("loading_precision", shape, priors.loading_rate, dims.COMPONENT)
             sd = r**-0.5
-        W = own.declare(pm.Normal, "loadings", 0.0, sigma=sd, dims=both)
+        kind = starting_at(np.linalg.lstsq(start.latent, X - mean)[0].T)
+        W = own.declare(kind, "loadings", mu=0.0, sigma=sd, dims=both)
         tau = gamma("noise_precision", priors.noise_shape, priors.noise_rate)
         if not {"weights", "bias"} <= own.given.keys():
             nu = gamma("weight_precision", priors.weight_shape, priors.weight_rate, axis)
             sd = nu**-0.5
-        eta = own.declare(pm.Normal, "weights", 0.0, sigma=sd, dims=(dims.COMPONENT, axis))
-        e0 = own.declare(pm.Normal, "bias", 0.0, sigma=sd, dims=axis)
+        kind = starting_at(start.weights)
+        eta = own.declare(kind, "weights", mu=0.0, sigma=sd, dims=(dims.COMPONENT, axis))
+        e0 = own.declare(starting_at(start.bias), "bias", mu=0.0, sigma=sd, dims=axis)
 
         # Compiled code broadcasts an axis of length one only if it is known to have that length.
         W = pt.specify_shape(W, (X.shape[1], n_components))

@@ -22,8 +22,8 @@ import numpy as np
 from scipy.linalg import lapack, solve_triangular
 
 from bsdr_models.numerics.arrays import FloatArray, IntArray
-from bsdr_models.numerics.linalg import cholesky, draw_normal, factorise_inplace, row_space
-from bsdr_models.papers.factors import RidgeColumns
+from bsdr_models.numerics.linalg import cholesky, factorise_inplace, row_space
+from bsdr_models.papers.factors import RidgeColumns, draw_normal
 
 # Weight of an isotropic matrix in the covariance of the features of discriminant directions.
 SHRINKAGE = 0.1

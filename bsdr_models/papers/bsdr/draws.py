@@ -39,6 +39,7 @@ from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.papers import orthant
 from bsdr_models.papers.bsdr.design import DenseDesign
 from bsdr_models.papers.normal_tail import positive_mean
+from bsdr_models.papers.training import read_setting
 
 # Variables that predictions need.
 NAMES = ("projection", "weights", "bias")
@@ -117,7 +118,7 @@ class BSDRDraws:
         """At most `N_DRAWS` evenly spaced draws of a tree, by default of its latent scale or 1."""
         posterior = read_draws(tree, "posterior", *NAMES)
         if latent_scale is None:
-            latent_scale = float(tree.attrs.get("latent_scale", 1.0))
+            latent_scale = read_setting(tree, "latent_scale", 1.0)
         draws = {}
         for name in NAMES:
             draws[name] = posterior[name].transpose(CHAIN, DRAW, *SPEC.variables[name]).to_numpy()

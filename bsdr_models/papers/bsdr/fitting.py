@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 
 from bsdr_models.alignment import permute, signed_permutations
-from bsdr_models.bsdr.spec import PROJECTION_PRECISION_DIMS, SPEC
+from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.inference import datatree, dims
 from bsdr_models.inference.datatree import Context
 from bsdr_models.inference.result import Result
@@ -17,8 +17,9 @@ from bsdr_models.options import Options, Sampling
 from bsdr_models.papers.bsdr import gibbs, mean_field
 from bsdr_models.papers.bsdr.draws import BSDRDraws, ProjectionFactor
 from bsdr_models.papers.bsdr.mean_field import Data, State, without_shared_axis
-from bsdr_models.papers.bsdr.priors import Optimization, Priors
-from bsdr_models.papers.fitting import SampledFit, describe, fit_tree, read_new
+from bsdr_models.papers.bsdr.priors import PROJECTION_PRECISION_DIMS, Optimization, Priors
+from bsdr_models.papers.fitting import SampledFit, fit_tree
+from bsdr_models.papers.training import describe, read_new, read_setting
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -78,13 +79,13 @@ def predict(tree: xr.DataTree, X: SamplesLike, *, latent_scale: float | None = N
     Parameters
     ----------
     tree : xarray.DataTree
-        From `fit`, or of any draws of ``projection``, ``weights`` and ``bias``, such as
-        ``pm.sample`` returns of a model that was changed by hand.
+        From `fit` or :func:`bsdr_models.from_trace`, or any draws of ``projection``, ``weights``
+        and ``bias``, such as ``pm.sample`` returns.
     X : array-like of shape (M, D)
         Samples, scaled as those of the fit.
     latent_scale : float, optional
-        Standard deviation of latent coordinates around the projection; by default that of the tree,
-        or 1 as in the paper.
+        Standard deviation of latent coordinates around the projection. By default that of the tree,
+        which the PyMC model tells its traces, or else 1 as in the paper.
 
     Returns
     -------
@@ -109,7 +110,9 @@ def predict(tree: xr.DataTree, X: SamplesLike, *, latent_scale: float | None = N
     array = read_new(tree, X)
     if draws.target == "regression":
         return draws.outputs(array)
-    return np.exp(draws.log_probabilities(array))
+    p = np.exp(draws.log_probabilities(array))
+    lapse = read_setting(tree, "lapse", 0.0)  # of the recommended model
+    return (1.0 - lapse) * p + lapse / (p.shape[1] if draws.target == "multiclass" else 2)
 
 
 @dataclass(eq=False, repr=False)

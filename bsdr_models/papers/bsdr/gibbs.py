@@ -29,12 +29,12 @@ from scipy.special import log_ndtr
 
 from bsdr_models.bsdr.problem import label_log_likelihood
 from bsdr_models.numerics.arrays import FloatArray
-from bsdr_models.numerics.linalg import cholesky, draw_normal
+from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.papers.bsdr.design import DenseDesign
 from bsdr_models.papers.bsdr.mean_field import Data, precision_shape, without_shared_axis
 from bsdr_models.papers.bsdr.priors import Priors
 from bsdr_models.papers.checks import check_priors
-from bsdr_models.papers.factors import gamma_log_density, normal_log_density
+from bsdr_models.papers.factors import draw_normal, gamma_log_density, normal_log_density
 from bsdr_models.papers.normal_tail import draw_above
 from bsdr_models.papers.orthant import draw_argmax, moments
 from bsdr_models.papers.sampler import arrays_of

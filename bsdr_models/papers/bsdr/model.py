@@ -31,12 +31,12 @@ from bsdr_models.bsdr.model import (
     multinomial_probit,
     read_response,
 )
-from bsdr_models.bsdr.spec import PROJECTION_PRECISION_DIMS
 from bsdr_models.data.validation import check_features
 from bsdr_models.inference import dims
-from bsdr_models.inference.declaring import OwnPriors, normal_from, read_priors
-from bsdr_models.numerics.arrays import DeclaredTarget, SamplesLike, TargetLike
-from bsdr_models.papers.bsdr.priors import PAPER, Priors
+from bsdr_models.inference.declaring import OwnPriors, declare_constant, read_priors, starting_at
+from bsdr_models.numerics.arrays import DeclaredTarget, FloatArray, SamplesLike, TargetLike
+from bsdr_models.papers.bsdr.priors import PAPER, PROJECTION_PRECISION_DIMS, Priors
+from bsdr_models.papers.training import Start
 
 # Why no other prior can be given, unless the variable is declared.
 FIXED = dict.fromkeys(
@@ -128,19 +128,23 @@ def build_model(
         response = RESPONSE_DIMS[: y_array.ndim]
         y_data = pm.Data("y_data", y_array, dims=response)
 
-        Q = _projection(numbers, own, augmented)
+        latent_scale = declare_constant("latent_scale", np.float64(numbers.latent_scale))
+        start = _start(X_array, y_array, len(labels), target, n_components)
+        Q = _projection(numbers, own, augmented, start.projection)
         if augmented:
             mean = X_data @ Q
-            Z = pm.Normal("latent", mean, sigma=numbers.latent_scale, dims=by_sample)
+            Z = pm.Normal("latent", mean, sigma=latent_scale, dims=by_sample)
         else:
             offset = own.declare(pm.Normal, "latent_offset", 0.0, 1.0, dims=by_sample)
-            Z = X_data @ Q + numbers.latent_scale * offset
+            Z = X_data @ Q + latent_scale * offset
             Z = pm.Deterministic("latent", Z, dims=by_sample)
         prior = (numbers.weight_shape, numbers.weight_rate)
-        W = _scale_mixture(own, ("weights", "weight_precision"), prior, both, augmented)
+        names = ("weights", "weight_precision")
+        W = _scale_mixture(own, names, prior, both, augmented, start.weights)
         prior = (numbers.bias_shape, numbers.bias_rate)
         axes = (dims.LABEL,)
-        b = _scale_mixture(own, ("bias", "bias_precision"), prior, axes, augmented)
+        names = ("bias", "bias_precision")
+        b = _scale_mixture(own, names, prior, axes, augmented, start.intercept)
         contrast = W
         if target == "multiclass":
             contrast = W - W.mean(axis=1, keepdims=True)
@@ -162,19 +166,35 @@ def build_model(
     return model
 
 
+def _start(
+    X: FloatArray, y: np.ndarray, n_labels: int, target: DeclaredTarget, n_components: int
+) -> Start:
+    """Initial values by the labels of samples (N, D), or by real outputs."""
+    if target == "regression":
+        return Start.of(X, y - y.mean(axis=0), n_components)
+    indicators = np.eye(n_labels)[y] if y.ndim == 1 else y
+    return Start.of(X, 2.0 * indicators - 1.0, n_components)
+
+
 def _scale_mixture(
-    own: OwnPriors, names: tuple[str, str], prior: Pair, dims: Dims, augmented: bool
+    own: OwnPriors,
+    names: tuple[str, str],
+    prior: Pair,
+    dims: Dims,
+    augmented: bool,
+    start: FloatArray,
 ) -> Tensor:
     """N(0, 1/phi), phi ~ Ga(prior) per entry; with phi integrated Student-t of 2 shape dof."""
     name, precision_name = names
     shape, rate = prior
     if not augmented:
+        kind = starting_at(start, pm.StudentT)
         sd = math.sqrt(rate / shape)
-        return own.declare(pm.StudentT, name, nu=2 * shape, mu=0.0, sigma=sd, dims=dims)
-    precision = None
+        return own.declare(kind, name, nu=2.0 * shape, mu=0.0, sigma=sd, dims=dims)
+    sigma = None
     if name not in own.given:
-        precision = _precision(own, precision_name, prior, dims, augmented)
-    return own.declare(pm.Normal, name, 0.0, tau=precision, dims=dims)
+        sigma = _precision(own, precision_name, prior, dims, augmented) ** -0.5
+    return own.declare(starting_at(start), name, mu=0.0, sigma=sigma, dims=dims)
 
 
 def _precision(own: OwnPriors, name: str, prior: Pair, dims: Dims, augmented: bool) -> Tensor:
@@ -183,25 +203,25 @@ def _precision(own: OwnPriors, name: str, prior: Pair, dims: Dims, augmented: bo
     return own.declare(pm.Gamma, name, alpha=prior[0], beta=prior[1], dims=dims, **options)
 
 
-def _projection(priors: Priors, own: OwnPriors, augmented: bool) -> Tensor:
+def _projection(priors: Priors, own: OwnPriors, augmented: bool, start: FloatArray) -> Tensor:
     """Q (feature, component), with one precision per entry, column or row."""
     kind = priors.projection_prior
     prior = (priors.projection_shape, priors.projection_rate)
     names = ("projection", "projection_precision")
     both = (dims.FEATURE, dims.COMPONENT)
     if kind == "entrywise" or names[0] in own.given:
-        return _scale_mixture(own, names, prior, both, augmented)
+        return _scale_mixture(own, names, prior, both, augmented, start)
     axes = PROJECTION_PRECISION_DIMS[kind]
     phi = _precision(own, names[1], prior, axes, augmented)
     phi = phi if kind == "columnwise" else phi[:, None]
-    return own.declare(pm.Normal, names[0], 0.0, tau=phi, dims=both)
+    return own.declare(starting_at(start), names[0], mu=0.0, sigma=phi**-0.5, dims=both)
 
 
 def _augmented_label(eta: Tensor, y: np.ndarray, n_labels: int, observed: Tensor) -> None:
     """Utilities N(eta, I), and y their argmax (obs,), or 1 where they are positive (obs, label)."""
     of_class = y.ndim == 1
     initial = np.eye(n_labels)[y] if of_class else 2.0 * y - 1.0
-    T = normal_from("utilities", eta, np.float64(1.0), start=initial, dims=RESPONSE_DIMS)
+    T = starting_at(initial)("utilities", mu=eta, sigma=1.0, dims=RESPONSE_DIMS)
     label, signature = (_largest, "(k)->()") if of_class else (_positive, "()->()")
     pm.CustomDist(
         "y",

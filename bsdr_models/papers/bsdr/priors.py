@@ -1,11 +1,23 @@
 """Hyper-parameters of the paper's model, and settings of mean field."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar, get_args
 
 from bsdr_models.bsdr.priors import SCALE
+from bsdr_models.inference.dims import COMPONENT, FEATURE
 from bsdr_models.numerics.arrays import ProjectionPrior
 from bsdr_models.options import ITERATIONS, POSITIVE, Options, StrOptions
+
+PROJECTION_PRECISION_DIMS: Mapping[ProjectionPrior, tuple[str, ...]] = MappingProxyType(
+    {
+        "entrywise": (FEATURE, COMPONENT),
+        "columnwise": (COMPONENT,),
+        "rowwise": (FEATURE,),
+    }
+)
+"""Dims of ``projection_precision`` by prior; the specification has those of the paper's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

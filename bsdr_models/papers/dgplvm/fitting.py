@@ -9,7 +9,7 @@ import xarray as xr
 
 from bsdr_models.data.training import Training
 from bsdr_models.dgplvm.back_constraint import certain
-from bsdr_models.dgplvm.engines import calibrate, make_result
+from bsdr_models.dgplvm.engines import N_DRAWS, calibrate, make_result
 from bsdr_models.dgplvm.gp_classifier import fit_gp_classifier
 from bsdr_models.dgplvm.map_search import Mode
 from bsdr_models.dgplvm.objective import choose_criterion
@@ -23,6 +23,7 @@ from bsdr_models.inference import dims
 from bsdr_models.inference.datatree import Context
 from bsdr_models.inference.trees import read_draws
 from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, TargetLike
+from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.options import COUNT, POSITIVE, StrOptions
 from bsdr_models.papers.dgplvm.laplace import LAPLACE
 from bsdr_models.papers.dgplvm.map import (
@@ -32,7 +33,8 @@ from bsdr_models.papers.dgplvm.map import (
     fit_paper,
     kernel_mapping,
 )
-from bsdr_models.papers.fitting import PaperFit, fit_tree, read_new
+from bsdr_models.papers.fitting import PaperFit, fit_tree
+from bsdr_models.papers.training import read_new, read_setting
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -88,12 +90,13 @@ def fit(X: SamplesLike, y: TargetLike, **arguments: Any) -> xr.DataTree:
 def predict(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
     """Class probabilities of new samples, by the Gaussian process classifier of Eqs. (1) to (3).
 
-    Samples are placed by the back-constraint, Eq. (17).
+    Samples are placed by the back-constraint, Eq. (17). Of several draws the classifiers have one
+    kernel, and probabilities are averaged over at most 200 of them.
 
     Parameters
     ----------
     tree : xarray.DataTree
-        From `fit`.
+        From `fit`, or :func:`bsdr_models.from_trace`.
     X : array-like of shape (M, D)
         Samples, scaled as those of the fit.
 
@@ -118,21 +121,32 @@ def predict(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
     >>> dgplvm.predict(tree, scale(X)[1::3]).shape
     (50, 3)
     """
-    mode = read_draws(tree, "posterior", "latent", "latent_raw").isel(chain=0, draw=0)
-    latent = mode["latent"].to_numpy()
-    training = tree["constant_data/X"].to_numpy()
-    mapping = kernel_mapping(training, tree.attrs["width"])
-    embedder = PaperEmbedder.of(mapping, mode["latent_raw"].to_numpy())
-    approximation = APPROXIMATIONS[tree.attrs["approximation"]]
+    read = read_draws(tree, "posterior", "latent", "latent_raw")
+    latent, raw = (
+        read[name].to_numpy().reshape(-1, *read[name].shape[2:])
+        for name in ("latent", "latent_raw")
+    )
+    width = read_setting(tree, "width", 2.0)
+    mapping = kernel_mapping(
+        tree["constant_data/X"].to_numpy(), width if np.isfinite(width) else None
+    )
+    approximation = APPROXIMATIONS[tree.attrs.get("approximation", "ep")]
     index = tree["fit/y_index"].to_numpy()
-    functions, _ = fit_gp_classifier(latent, index, approximation=approximation)
+    kernel = None
+    draws = []
+    for i in evenly_spaced(len(latent), N_DRAWS):
+        functions, _ = fit_gp_classifier(
+            latent[i], index, kernel=kernel, approximation=approximation
+        )
+        kernel = functions.kernel
+        embedder = PaperEmbedder.of(mapping, raw[i])
+        draws.append(Draw(embedder=embedder, functions=(functions,)))
     calibration = Calibration(
-        temperature=tree.attrs["temperature"],
-        signal=tree.attrs["signal"],
+        temperature=tree.attrs.get("temperature", 1.0),
+        signal=tree.attrs.get("signal", 1.0),
         log_frequency=np.log(tree["fit/class_frequency"].to_numpy()),
     )
-    draw = Draw(embedder=embedder, functions=(functions,))
-    posterior = DGPLVMPosterior(draws=(draw,), calibration=calibration)
+    posterior = DGPLVMPosterior(draws=tuple(draws), calibration=calibration)
     return np.exp(posterior.log_probabilities(read_new(tree, X)))
 
 

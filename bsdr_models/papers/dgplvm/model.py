@@ -32,10 +32,11 @@ from bsdr_models.dgplvm.problem import DGPLVMProblem, FeatureGram
 from bsdr_models.inference.declaring import (
     OwnPriors,
     Tensor,
+    declare_constant,
     draw_sign,
     log_sign_probability,
-    normal_from,
     read_priors,
+    starting_at,
 )
 from bsdr_models.inference.dims import BASIS, COMPONENT, FEATURE, LABEL, NEW_OBS, OBS, SCORE
 from bsdr_models.inference.dims import THETA as THETA_DIM
@@ -51,8 +52,7 @@ from bsdr_models.options import check_number
 from bsdr_models.papers.dgplvm.map import THETA, kernel_mapping, theta_priors
 
 # s, so large that the prior hardly affects latent coordinates of unit variance.
-RAW_SCALE = np.float64(100.0)  # a Python float would be single precision
-ONE = np.float64(1.0)
+RAW_SCALE = 100.0
 # Added to the bounds of log theta: the mode may be at a bound, where the transform is infinite.
 MARGIN = np.array([[-1e-9], [1e-9]])
 
@@ -160,11 +160,12 @@ def build_model(
         THETA_DIM: THETA,
     }
     with pm.Model(name, coords=coords) as model:
-        pm.Data("X", X_array, dims=(OBS, FEATURE))
-        pm.Data("y_data", y_index, dims=OBS)
+        declare_constant("X", X_array, dims=(OBS, FEATURE))
+        declare_constant("y_data", y_index, dims=(OBS,))
+        declare_constant("width", np.inf if width is None else width)
         theta = own.declare(_log_uniform, "theta", low, high, np.exp(medians), dims=THETA_DIM)
-        raw = mapping.raw(start)
-        U = normal_from("latent_raw", 0.0, RAW_SCALE, start=raw, dims=(BASIS, COMPONENT))
+        from_labels = starting_at(mapping.raw(start))
+        U = from_labels("latent_raw", mu=0.0, sigma=RAW_SCALE, dims=(BASIS, COMPONENT))
         X_latent = pt.as_tensor(mapping.factor) @ U  # Eq. (17)
         latent = pm.Deterministic("latent", X_latent, dims=shared.LATENT_DIMS)
         J = shared.class_separation(latent, y_index, chosen)
@@ -184,7 +185,7 @@ def build_model(
                 raise ValueError(f"X_new has {new.shape[1]} features, and X {len(mean)}")
             model.add_coord(NEW_OBS, range(len(new)))
             near = start[squared_distances(new, X_array).argmin(axis=1)]
-            x = normal_from("new_latent", 0.0, ONE, start=near, dims=(NEW_OBS, COMPONENT))
+            x = starting_at(near)("new_latent", mu=0.0, sigma=1.0, dims=(NEW_OBS, COMPONENT))
             k = shared.rbf(latent, x, output, lengthscale) + bias  # (N, M)
             half = linalg.solve_triangular(L, k, lower=True)
             Y = linalg.solve_triangular(L, pt.as_tensor(X_array - mean), lower=True)

@@ -1,0 +1,461 @@
+"""Traces of PyMC, and draws of any other sampler, as trees like those of the engines.
+
+Components are aligned as the engines align them. Latent coordinates, projection and relevance are
+those of the engines for the models of the papers; of other models they follow, in this order, from
+draws of ``projection`` (feature, component), of ``latent`` (obs, component), or of ``coef``
+(feature, outcome), whose coordinates are the canonical variates of the mean linear predictor.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+from sklearn.utils import gen_batches
+
+from bsdr_models.alignment import SUFFIX, align_draws
+from bsdr_models.bm2pca.trees import per_class
+from bsdr_models.bsdr.posterior import Coordinates, Parameters
+from bsdr_models.bsdr.problem import make_contrasts
+from bsdr_models.data.validation import sample_labels
+from bsdr_models.dgplvm.trees import relevance
+from bsdr_models.inference.datatree import OF_SAMPLER, SAMPLE_DIMS, Context, InferenceMethod
+from bsdr_models.inference.dims import BASIS, COMPONENT, FEATURE, LABEL, OBS, SCORE
+from bsdr_models.inference.sampling import Sampled
+from bsdr_models.inference.spec import ModelSpec
+from bsdr_models.inference.trees import read_draws
+from bsdr_models.numerics.arrays import DeclaredTarget, FloatArray, SamplesLike, TargetLike
+from bsdr_models.numerics.relevance import LatentCoordinates, feature_relevance
+from bsdr_models.papers.bm2pca.fitting import NAMES, BM2PCADraws
+from bsdr_models.papers.bsdr.draws import BSDRDraws
+from bsdr_models.papers.training import describe, read_training
+
+if TYPE_CHECKING:
+    import pymc as pm
+
+# Order of the dims of a variable.
+ORDER = (*SAMPLE_DIMS, OBS, FEATURE, BASIS, COMPONENT, LABEL, SCORE)
+# A rotation of the components turns loadings, weights and the variable of this name, and
+# coefficients with this dim. Other variables would have another meaning, and are left out.
+TURNED = ("latent", BASIS)
+# Groups that are taken over as they are.
+KEPT = ("log_likelihood", "log_prior", "posterior_predictive")
+# Samples whose latent coordinates under all draws are in memory at once.
+BLOCK = 256
+
+
+def from_trace(
+    trace: xr.DataTree | xr.Dataset | Mapping[str, Any],
+    X: SamplesLike,
+    y: TargetLike,
+    spec: ModelSpec,
+    *,
+    model: "pm.Model | None" = None,
+    target: DeclaredTarget = "multiclass",
+    unlabeled: object = None,
+    inference_method: InferenceMethod | None = None,
+) -> xr.DataTree:
+    """Tree of a trace, which diagnostics, plots, reports and ArviZ take as that of a fit.
+
+    Parameters
+    ----------
+    trace : DataTree, Dataset or dict of arrays
+        What ``pm.sample``, nutpie, numpyro or ``approximation.sample`` return of a model of this
+        package or of any other; or the draws of one's own sampler by name, (chain, draw, ...).
+    X : array-like of shape (N, D)
+        Samples, as the model got them.
+    y : array-like of shape (N,) or (N, K)
+        Targets, as the model got them.
+    spec : ModelSpec
+        ``SPEC`` of a model of this package, such as ``bsdr_models.bsdr.SPEC`` of the recommended
+        and of the paper's BSDR; or that of a model of one's own.
+    model : pymc.Model, optional
+        The model, for draws that a dictionary holds: it knows their dims and its settings, and
+        computes deterministic variables that are missing.
+    target, unlabeled
+        As for ``build_model``.
+    inference_method : str, optional
+        How the draws were made, such as "advi"; by default "nuts" if the trace tells of
+        divergences, otherwise "mcmc".
+
+    Returns
+    -------
+    xarray.DataTree
+        With ``posterior``, ``fit``, ``observed_data`` and ``constant_data``, and those groups of
+        the trace that ArviZ knows. Components are aligned. What the model tells its traces decides
+        how the tree predicts: its latent scale, or its lapse.
+
+    Raises
+    ------
+    TypeError
+        If `trace` is no trace, or `spec` no specification.
+    ValueError
+        If variables are missing, their shapes are not those of the samples, or draws are not
+        finite.
+
+    See Also
+    --------
+    diagnose : convergence of the draws.
+    bsdr_models.papers.bsdr.predict : predictions from a tree.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.preprocessing import scale
+    >>> from bsdr_models import bsdr, from_trace
+    >>> X, y = load_iris(return_X_y=True)
+    >>> X = scale(X)
+    >>> with bsdr.build_model(X, y):
+    ...     prior = pm.sample_prior_predictive(20, random_seed=0)
+    >>> tree = from_trace(prior["prior"].to_dataset(), X, y, bsdr.SPEC)
+    >>> tree["fit/latent_mean"].shape
+    (150, 2)
+    """
+    if not isinstance(spec, ModelSpec):
+        raise TypeError(
+            f"spec must be a ModelSpec, such as bsdr_models.bsdr.SPEC, got {type(spec).__name__}"
+        )
+    tree = _read(trace, spec, model)
+    context = _make_context(tree, X, y, target, unlabeled)
+    _check(tree, context, spec)
+    posterior = _align(_effects(tree["posterior"].to_dataset(), context), spec)
+    settings = _settings(tree)
+    if spec.name == "bsdr":
+        settings = {"latent_scale": 1.0} | settings  # as in the paper
+    shown = _locate(posterior, context, spec, settings.get("latent_scale", 0.0))
+    aligned = (
+        {"alignment": str(spec.alignment["method"]).replace("_", " ")} if spec.alignment else {}
+    )
+    sampled = Sampled.of(tree)
+    default: InferenceMethod = "nuts" if "diverging" in sampled.sample_stats else "mcmc"
+    groups = {name: tree[name].to_dataset() for name in KEPT if name in tree.children}
+    groups["posterior"] = posterior.assign(shown.draws)
+    arrays: dict[str, dict[str, Any]] = {
+        group: {str(name): each.values for name, each in dataset.items()}
+        for group, dataset in groups.items()
+    }
+    if sampled.sample_stats:
+        arrays["sample_stats"] = dict(sampled.sample_stats)
+    latent = shown.latent
+    arrays["fit"] = {"latent_mean": latent.mean, "latent_cov": latent.cov, **shown.fit}
+    origin = tree["posterior"].attrs
+    return context.fit_tree(
+        arrays,
+        spec,
+        inference_method=inference_method or default,
+        n_components=latent.mean.shape[1],
+        attrs={
+            **{name: origin[name] for name in OF_SAMPLER if name in origin},
+            **aligned,
+            **settings,
+            **shown.attrs,
+        },
+        dims={"X": (OBS, FEATURE), "y": (OBS, LABEL)}
+        | {
+            str(name): tuple(map(str, each.dims[2:]))
+            for dataset in groups.values()
+            for name, each in dataset.items()
+        },
+        coords={
+            str(dim): each.values
+            for dim, each in posterior.coords.items()
+            if dim not in (*SAMPLE_DIMS, OBS, FEATURE, LABEL, COMPONENT) and each.ndim == 1
+        },
+    )
+
+
+# Reading
+
+
+def _read(trace: Any, spec: ModelSpec, model: "pm.Model | None") -> xr.DataTree:
+    """A trace as a tree of finite draws, with the constants of the model if it is given."""
+    if isinstance(trace, dict):
+        named = spec.variables if model is None else model.named_vars_to_dims
+        trace = xr.Dataset({name: _name_dims(name, each, named) for name, each in trace.items()})
+    if isinstance(trace, xr.Dataset):
+        trace = xr.DataTree.from_dict({"posterior": trace})
+    if not isinstance(trace, xr.DataTree):
+        raise TypeError(
+            "trace must be a DataTree, as pm.sample returns it, a Dataset, or a dict of arrays "
+            f"(chain, draw, ...), got {type(trace).__name__}"
+        )
+    posterior = read_draws(trace, "posterior").transpose(*ORDER, ..., missing_dims="ignore")
+    for name, each in posterior.data_vars.items():
+        if bad := int(np.count_nonzero(~np.isfinite(each.values))):
+            raise ValueError(f"{name} has {bad} of {each.size} values that are not finite")
+    groups = {name: child.to_dataset() for name, child in trace.children.items()}
+    if model is not None:
+        posterior = _complete(posterior, model)
+        constants = {each.name: each.data for each in model.data_vars if hasattr(each, "data")}
+        scalars = {name: value for name, value in constants.items() if np.ndim(value) == 0}
+        groups["constant_data"] = groups.get("constant_data", xr.Dataset()).assign(scalars)
+    return xr.DataTree.from_dict({**groups, "posterior": posterior})
+
+
+def _name_dims(
+    name: str, values: Any, named: Mapping[str, Sequence[str]]
+) -> tuple[tuple[str, ...], FloatArray]:
+    """Dims and values of a variable, numbered where none are known."""
+    array = np.asarray(values)
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"{name} must hold numbers, got {array.dtype}")
+    axes = named.get(name, [f"{name}_dim_{i}" for i in range(array.ndim - 2)])
+    expected = (*SAMPLE_DIMS, *axes)
+    if array.ndim != len(expected):
+        raise ValueError(f"{name} has shape {array.shape}, expected axes {expected}")
+    return expected, array
+
+
+def _complete(posterior: xr.Dataset, model: "pm.Model") -> xr.Dataset:
+    """Draws, with deterministic variables of the model that they lack."""
+    missing = [each.name for each in model.deterministics if each.name not in posterior]
+    if not missing:
+        return posterior
+    import pymc as pm
+
+    absent = [each.name for each in model.free_RVs if each.name not in posterior]
+    if absent:
+        raise ValueError(
+            f"the trace lacks {', '.join(map(repr, absent))}, of which {missing} are functions; it "
+            f"has {sorted(map(str, posterior.data_vars))}"
+        )
+    found = pm.compute_deterministics(posterior, model=model, var_names=missing, progressbar=False)
+    return posterior.assign(found.data_vars)
+
+
+def _settings(tree: xr.DataTree) -> dict[str, float]:
+    """Scalar constants that a model tells its traces, such as its latent scale."""
+    constants = tree.children.get("constant_data", xr.DataTree()).data_vars
+    return {str(name): float(each) for name, each in constants.items() if each.ndim == 0}
+
+
+def _make_context(
+    tree: xr.DataTree, X: SamplesLike, y: TargetLike, target: DeclaredTarget, unlabeled: object
+) -> Context:
+    """Samples and targets; two classes with one utility are a label, as in the model."""
+    context, _ = read_training(
+        X, y, 1, regression=target == "regression", unlabeled=unlabeled, config={}
+    )
+    context = replace(context, samples=sample_labels(X))
+    outcomes = tree["posterior"].sizes.get(LABEL)
+    if target == "binary" and outcomes == 1 and context.index is not None:
+        labels = context.labels[1:]
+        return replace(
+            context, target="multilabel", y=context.index[:, None], index=None, labels=labels
+        )
+    return context
+
+
+def _check(tree: xr.DataTree, context: Context, spec: ModelSpec) -> None:
+    """ValueError unless a trace is of these samples, and has what the model identifies."""
+    posterior = tree["posterior"].to_dataset()
+    sizes = {OBS: len(context.X), FEATURE: context.X.shape[1]}
+    for dim, size in sizes.items():
+        if posterior.sizes.get(dim, size) != size:
+            what = "samples" if dim == OBS else "features"
+            raise ValueError(f"the trace has {posterior.sizes[dim]} {what}, X has {size}")
+    if posterior.sizes.get(LABEL, len(context.labels)) not in (1, len(context.labels)):
+        raise ValueError(f"the trace has {posterior.sizes[LABEL]} outcomes, y has {context.labels}")
+    given = tree.children.get("constant_data", xr.DataTree()).to_dataset()
+    if "X" in given and not np.allclose(given["X"], context.X):
+        raise ValueError("X are not the samples of the trace: give them as the model got them")
+    classes = given.get("y_data", xr.DataArray([[]])).values
+    comparable = context.index is not None and classes.ndim == 1
+    if comparable and not np.array_equal(classes, np.asarray(context.index)):
+        raise ValueError("y are not the targets of the trace: give them as the model got them")
+    names = [*map(str, posterior[FEATURE].values)] if FEATURE in posterior.coords else []
+    ordered = [*map(str, context.feature_names)]
+    if names != ordered and sorted(names) == sorted(ordered):
+        raise ValueError(f"the trace has the features of X in another order: {names}")
+    needed = {*spec.identified, "projection"}
+    if not needed & posterior.data_vars.keys():
+        raise ValueError(
+            f"the trace has none of {sorted(needed)}; it has {sorted(map(str, posterior))}. With "
+            "model=... it gets what the model computes from these"
+        )
+
+
+# Components
+
+
+def _effects(posterior: xr.Dataset, context: Context) -> xr.Dataset:
+    """Draws with effects of the features, of both classes if two share a class score."""
+    if "coef" not in posterior and {"projection", "weights"} <= posterior.data_vars.keys():
+        coef = xr.dot(posterior["projection"], posterior["weights"], dim=COMPONENT)
+        posterior = posterior.assign(coef=coef.transpose(*SAMPLE_DIMS, FEATURE, ...))
+        if context.target == "multiclass":
+            named = {"coef": "coef", "bias_centered": "bias"}
+            centred = {new: posterior[old] for new, old in named.items() if old in posterior}
+            posterior = posterior.assign(
+                {name: each - each.mean(LABEL) for name, each in centred.items()}
+            )
+    if posterior.sizes.get(LABEL) == 1 < len(context.labels):
+        posterior = posterior.drop_vars(LABEL, errors="ignore").rename({LABEL: SCORE})
+    if SCORE in posterior.sizes:
+        for name in {"coef", "intercept"} & posterior.data_vars.keys():
+            values = per_class(context, posterior[name].transpose(..., SCORE).values)
+            posterior = posterior.assign({name: ((*posterior[name].dims[:-1], LABEL), values)})
+    return posterior
+
+
+def _align(posterior: xr.Dataset, spec: ModelSpec) -> xr.Dataset:
+    """Draws with components aligned as the specification says, by its loadings or else `latent`."""
+    if not spec.alignment:
+        return posterior
+    options = dict(spec.alignment)
+    with_components = [name for name, each in posterior.items() if COMPONENT in each.dims]
+    if options.get("loadings") not in with_components:
+        options["loadings"] = "latent"
+    if options["loadings"] not in with_components:
+        return posterior
+    if options.get("weights") not in with_components:
+        options.pop("weights", None)
+    turned = {options["loadings"], options.get("weights")}
+    others = [str(name) for name in with_components if name not in turned]
+    if options["method"] == "procrustes":
+        others = [name for name in others if {name, *posterior[name].dims} & {*TURNED}]
+    tree = xr.DataTree.from_dict({"posterior": posterior})
+    aligned = align_draws(tree, **options, others=others)["posterior" + SUFFIX].to_dataset()
+    return posterior.drop_vars(with_components).assign(aligned.data_vars)
+
+
+# Latent coordinates
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Located:
+    """Latent coordinates of the samples, and what else follows from the draws."""
+
+    latent: LatentCoordinates
+    fit: Mapping[str, object] = field(default_factory=dict)  # variables of the group
+    attrs: Mapping[str, object] = field(default_factory=dict)  # of the root
+    draws: Mapping[str, Any] = field(default_factory=dict)  # in place of those of the trace
+
+
+def _locate(posterior: xr.Dataset, context: Context, spec: ModelSpec, scale: float) -> Located:
+    """Latent coordinates by what was sampled; ``scale`` is their deviation from the projection."""
+    names = posterior.data_vars.keys()
+    draws = {str(name): each.values for name, each in posterior.items()}
+    if {*NAMES, "coef"} <= names:
+        factors = BM2PCADraws.of(draws, exclusive=context.target == "multiclass")
+        return _linear(factors.embed(context.X), factors.projection, posterior, context)
+    linear = "projection" in names and COMPONENT in posterior["projection"].dims
+    if linear and ("weights" in names or "coef" not in names):
+        mean = posterior["projection"].mean(SAMPLE_DIMS).values
+        found = _linear(_project(draws["projection"], context, scale), mean, posterior, context)
+        sd = posterior["projection"].std(SAMPLE_DIMS).values
+        return replace(found, fit={**found.fit, "projection_sd": sd})
+    if "latent" in names:
+        latent = _moments(draws["latent"].reshape(-1, *draws["latent"].shape[2:]))
+        centred = context.X - context.X.mean(axis=0)
+        slopes = np.linalg.lstsq(centred, latent.mean - latent.mean.mean(axis=0))[0]
+        if "coef" in names:
+            return _linear(latent, slopes, posterior, context)
+        return Located(latent=latent, fit=_nonlinear(latent.mean, slopes, context))
+    if "coef" not in names:
+        raise ValueError(
+            "latent coordinates need draws of projection, latent or coef; the trace has "
+            f"{sorted(map(str, names))}"
+        )
+    return _canonical(draws, context, spec)
+
+
+def _project(projection: FloatArray, context: Context, scale: float) -> LatentCoordinates:
+    """Moments of X Q over draws (chain, draw, D, R), and the variance of ``scale`` around it."""
+    Q = projection.reshape(-1, *projection.shape[2:])
+    every = BSDRDraws(
+        projection=Q,
+        weights=np.zeros((*Q.shape[::2], 1)),
+        bias=np.zeros((len(Q), 1)),
+        latent_scale=scale,
+        target=context.target,
+    )
+    return every.embed(context.X)
+
+
+def _moments(latent: FloatArray) -> LatentCoordinates:
+    """Mean and covariance of draws (S, N, R)."""
+    mean = latent.mean(axis=0)
+    gap = latent - mean
+    cov = np.einsum("snr,snq->nrq", gap, gap, optimize=True) / len(gap)
+    return LatentCoordinates(mean=mean, cov=cov)
+
+
+def _linear(
+    latent: LatentCoordinates, projection: FloatArray, posterior: xr.Dataset, context: Context
+) -> Located:
+    """Latent coordinates by a linear map (D, R), described by its weights in the class scores."""
+    if "weights" in posterior and COMPONENT in posterior["weights"].dims:
+        weights = posterior["weights"].mean(SAMPLE_DIMS).transpose(COMPONENT, ...).values
+        weights = per_class(context, weights)
+    elif "coef" in posterior:
+        weights = np.linalg.pinv(projection) @ posterior["coef"].mean(SAMPLE_DIMS).values
+    else:
+        weights = np.eye(projection.shape[1])
+    fit, attrs = describe(context, latent.mean, projection, weights)
+    return Located(latent=latent, fit=fit, attrs=attrs)
+
+
+def _nonlinear(latent: FloatArray, slopes: FloatArray, context: Context) -> dict[str, object]:
+    """Summaries of latent coordinates (N, R) that are no linear map, by their slopes (D, R)."""
+    share = latent.var(axis=0) / latent.var(axis=0).sum()
+    if context.index is not None:
+        share = relevance(latent, context.index)
+    return {
+        "relevance": share,
+        "projection_mean": slopes,
+        "feature_relevance": feature_relevance(slopes, np.diag(np.sqrt(share))),
+    }
+
+
+def _canonical(draws: Mapping[str, FloatArray], context: Context, spec: ModelSpec) -> Located:
+    """Identified coordinates of a linear predictor, as the recommended BSDR has them."""
+    X = np.asarray(context.X)
+    coef = draws["coef"].reshape(-1, *draws["coef"].shape[2:])  # (S, D, K)
+    contrasts = make_contrasts(coef.shape[2], context.target)
+    projection = np.swapaxes(coef @ contrasts.T, 1, 2)
+    parameters = Parameters(
+        projection=projection,
+        scale=np.ones(len(coef)),
+        weights=np.broadcast_to(contrasts, (len(coef), *contrasts.shape)),
+        bias=np.zeros((len(coef), coef.shape[2])),
+        noise_scale=None,
+        outside=np.zeros(projection.shape[:2]),
+    )
+    known = np.ones(len(X), dtype=bool) if context.index is None else context.index >= 0
+    y = context.y if context.index is None else context.index
+    coordinates = Coordinates.learn(X[known], y[known], context.target, parameters)
+    mean = coordinates.embed(X)
+    cov = [
+        coordinates.covariance(parameters.latent(X[part]), mean[part])
+        for part in gen_batches(len(X), BLOCK)
+    ]
+    aligned = coordinates.align(parameters)
+    loadings = coordinates.coefficients @ coordinates.axes
+    fit, attrs = describe(context, mean, loadings, coordinates.axes.T)
+    fit |= {
+        "relevance": coordinates.share,
+        "projection_sd": aligned.projection.std(axis=0).T,
+    }
+    replaced = {}
+    if "projection" in spec.variables:
+        shape = draws["coef"].shape[:2]
+        turned = {
+            "projection": ((FEATURE, COMPONENT), np.swapaxes(aligned.projection, 1, 2)),
+            "weights": ((COMPONENT, LABEL), aligned.weights),
+        }
+        for name, (axes, each) in turned.items():
+            replaced[name] = ((*SAMPLE_DIMS, *axes), each.reshape(*shape, *each.shape[1:]))
+    return Located(
+        latent=LatentCoordinates(mean=mean, cov=np.concatenate(cov)),
+        fit=fit,
+        attrs={
+            "alignment": "affine",
+            "latent_scale": 0.0,
+            "component_share": coordinates.share.tolist(),
+            **attrs,
+        },
+        draws=replaced,
+    )

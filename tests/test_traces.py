@@ -1,0 +1,398 @@
+"""Trees of traces: predictions by plain Monte Carlo, components, plots, and wrong traces."""
+
+import sys
+from pathlib import Path
+
+import arviz as az
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pymc as pm
+import pytest
+import xarray as xr
+from scipy.special import expit, softmax
+from sklearn.datasets import load_iris
+from sklearn.preprocessing import scale
+
+from bsdr_models import (
+    align_draws,
+    bm2pca,
+    bsdr,
+    dgplvm,
+    diagnose,
+    from_trace,
+    papers,
+    plots,
+    report,
+)
+from bsdr_models.dgplvm.trees import SPEC as DGPLVM
+from bsdr_models.inference.spec import ModelSpec, find_spec
+from bsdr_models.papers.bsdr.fitting import align_components
+
+sys.path.append(str(Path(__file__).parents[1] / "examples"))
+import class_means
+
+FAST = {"mode": "FAST_COMPILE"}
+X, Y = load_iris(return_X_y=True)
+X = scale(X)
+NEW = X[1::7]
+Y_NEW = Y[1::7]
+X = X[::5]
+Y = Y[::5]
+SETS = np.column_stack([Y > 0, Y == 1]).astype(int)
+HEAVY = papers.bsdr.Priors(weight_shape=3.0, bias_shape=3.0, projection_shape=3.0, latent_scale=0.4)
+
+
+def trace_of(model, n_draws=60):
+    """Draws of the prior, as ``pm.sample`` would return those of the posterior."""
+    prior = pm.sample_prior_predictive(n_draws, model=model, random_seed=0, compile_kwargs=FAST)
+    groups = {"posterior": prior["prior"].to_dataset()}
+    return xr.DataTree.from_dict(groups | {"constant_data": prior["constant_data"].to_dataset()})
+
+
+def draws_of(trace, *names):
+    posterior = trace["posterior"]
+    return [posterior[name].values.reshape(-1, *posterior[name].shape[2:]) for name in names]
+
+
+def choice_shares(eta, lapse, n_noise=20_000):
+    """Shares of the largest utility N(eta, I), eta (S, M, K), and of guesses: (M, K)."""
+    rng = np.random.default_rng(0)
+    n_draws, n_samples, k = eta.shape
+    count = np.zeros((n_samples, k))
+    for each in eta:
+        noise = rng.standard_normal((n_noise // n_draws, n_samples, k))
+        count += (np.eye(k)[(each + noise).argmax(axis=2)]).sum(axis=0)
+    return (1.0 - lapse) * count / count.sum(axis=1, keepdims=True) + lapse / k
+
+
+def loss(p, y):
+    return -np.mean(np.log(np.maximum(p[np.arange(len(y)), y], 1e-9)))
+
+
+@pytest.mark.filterwarnings("ignore:The effect of Potentials")
+@pytest.mark.parametrize("y", [Y, (Y > 0).astype(int)], ids=["three", "two"])
+def test_the_recommended_bsdr_predicts_from_a_trace(y):
+    """The lapse is that of the model that was sampled."""
+    k = len(np.unique(y))
+    trace = trace_of(bsdr.build_model(X, y, priors={"lapse": 0.05, "scale": 1.0}))
+    tree = from_trace(trace, X, y, bsdr.SPEC)
+    coef, bias = draws_of(trace, "coef", "bias")
+    expected = choice_shares(NEW @ coef + bias[:, None], 0.05, n_noise=600_000)
+    found = papers.bsdr.predict(tree, NEW)
+    known = np.minimum(Y_NEW, k - 1)
+    # The standard error of a share is .0006, and log loss averages over 22 samples.
+    assert loss(found, known) == pytest.approx(loss(expected, known), abs=1e-3)
+    assert tree["posterior/projection"].sizes["component"] == k - 1
+    assert tree.attrs["latent_scale"] == 0.0
+
+
+def test_labels_of_a_multi_label_problem_and_of_two_classes():
+    for y, target in ((SETS, "multilabel"), (Y > 0, "binary")):
+        trace = trace_of(bsdr.build_model(X, y, target=target))
+        tree = from_trace(trace, X, y, bsdr.SPEC, target=target)
+        coef, bias = draws_of(trace, "coef", "bias")
+        eta = NEW @ coef + bias[:, None]
+        p = np.mean([pm.math.invprobit(each).eval(**FAST) for each in eta], axis=0)
+        np.testing.assert_allclose(papers.bsdr.predict(tree, NEW), 0.997 * p + 0.0015, atol=1e-6)
+
+
+@pytest.mark.parametrize("augmented", [False, True])
+def test_the_papers_bsdr_predicts_with_the_latent_scale_of_the_model(augmented):
+    model = papers.bsdr.build_model(X, Y, n_components=2, priors=HEAVY, augmented=augmented)
+    trace = trace_of(model)
+    tree = from_trace(trace, X, Y, bsdr.SPEC)
+    Q, W, b = draws_of(trace, "projection", "weights", "bias")
+    rng = np.random.default_rng(1)
+    n_repeats = 4000
+    expected = np.zeros((len(NEW), 3))
+    for _ in range(n_repeats):
+        Z = NEW @ Q + 0.4 * rng.standard_normal((len(Q), len(NEW), 2))
+        utility = Z @ W + b[:, None] + rng.standard_normal((len(Q), len(NEW), 3))
+        expected += np.eye(3)[utility.argmax(axis=2)].mean(axis=0) / n_repeats
+    # A standard error of 4e-4: 240 000 draws for each of 22 samples.
+    found = papers.bsdr.predict(tree, NEW)
+    assert loss(found, Y_NEW) == pytest.approx(loss(expected, Y_NEW), abs=1e-3)
+    np.testing.assert_array_equal(
+        papers.bsdr.predict(trace, NEW), papers.bsdr.predict(trace, NEW, latent_scale=0.4)
+    )
+
+
+@pytest.mark.filterwarnings("ignore:The effect of Potentials")
+@pytest.mark.parametrize("y", [Y, Y > 0], ids=["three", "two"])
+@pytest.mark.parametrize("build", [bm2pca.build_model, papers.bm2pca.build_model])
+def test_bm2pca_predicts_by_mean_class_scores(build, y):
+    trace = trace_of(build(X, y, n_components=2))
+    tree = from_trace(trace, X, y, bm2pca.SPEC)
+    coef, intercept = draws_of(trace, "coef", "intercept")
+    scores = (NEW @ coef + intercept[:, None]).mean(axis=0)
+    if scores.shape[1] == 1:
+        expected = np.column_stack([expit(-scores), expit(scores)])
+    else:
+        expected = softmax(scores, axis=1)
+    np.testing.assert_allclose(papers.bm2pca.predict(tree, NEW), expected, rtol=1e-9)
+    # Rotated components give the same class scores of the samples.
+    if "latent" in tree["posterior"]:
+        product = xr.dot(tree["posterior/latent"], tree["posterior/weights"], dim="component")
+        own = xr.dot(trace["posterior/latent"], trace["posterior/weights"], dim="component")
+        np.testing.assert_allclose(product.values, own.values, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("folder", "spec"), [(papers.bsdr, bsdr.SPEC), (papers.bm2pca, bm2pca.SPEC)]
+)
+def test_means_of_real_outputs(folder, spec):
+    outputs = X[:, 2:]
+    trace = trace_of(folder.build_model(X[:, :2], outputs, n_components=2, target="regression"))
+    tree = from_trace(trace, X[:, :2], outputs, spec, target="regression")
+    at_zero = "bias" if folder is papers.bsdr else "intercept"
+    coef, intercept = draws_of(trace, "coef", at_zero)
+    expected = (NEW[:, :2] @ coef + intercept[:, None]).mean(axis=0)
+    np.testing.assert_allclose(folder.predict(tree, NEW[:, :2]), expected, atol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore:The effect of Potentials")
+def test_the_papers_dgplvm_averages_over_draws():
+    model = papers.dgplvm.build_model(X, Y, n_components=2, weight=10.0)
+    trace = trace_of(model, n_draws=3)
+    tree = from_trace(trace, X, Y, DGPLVM)
+    found = papers.dgplvm.predict(tree, NEW)
+    # Rotations change no distance, so that draws may be taken one by one.
+    each = []
+    for draw in range(3):
+        one = tree.copy()
+        one["posterior"] = xr.DataTree(tree["posterior"].to_dataset().isel(draw=[0, draw]))
+        each.append(papers.dgplvm.predict(one, NEW))
+    expected = each[0] + 2.0 * (each[1] - each[0]) + 2.0 * (each[2] - each[0])
+    np.testing.assert_allclose(found, expected / 3.0 + 2.0 * each[0] / 3.0, atol=1e-6)
+
+
+def test_components_are_aligned_as_by_the_engine():
+    """Up to the common order and signs, which are arbitrary."""
+    trace = trace_of(papers.bsdr.build_model(X, Y, n_components=2, priors=HEAVY))
+    tree = from_trace(trace, X, Y, bsdr.SPEC)
+    names = ("projection", "weights")
+    draws = {name: trace["posterior"][name].values for name in names}
+    own = align_components(draws, "entrywise")
+    found = tree["posterior"]
+    product = own["projection"] @ own["weights"]
+    np.testing.assert_allclose(found["projection"].values @ found["weights"].values, product)
+    aligned = align_draws(trace, loadings="projection", weights="weights", others=["latent"])
+    for name in (*names, "latent"):
+        np.testing.assert_array_equal(found[name].values, aligned["posterior_aligned"][name].values)
+
+
+def test_a_sampler_of_ones_own_gives_arrays():
+    """With the model missing variables are computed, and its settings are known."""
+    model = papers.bsdr.build_model(X, Y, n_components=2, priors=HEAVY)
+    trace = trace_of(model)
+    free = {each.name: trace["posterior"][each.name].values for each in model.free_RVs}
+    tree = from_trace(free, X, Y, bsdr.SPEC, model=model)
+    expected = from_trace(trace, X, Y, bsdr.SPEC)
+    xr.testing.assert_allclose(tree["fit"].to_dataset(), expected["fit"].to_dataset())
+    assert tree.attrs["latent_scale"] == 0.4
+    few = {name: free[name] for name in ("projection", "weights", "bias")}
+    without = from_trace(few, X, Y, bsdr.SPEC)
+    assert without.attrs["latent_scale"] == 1.0  # as in the paper
+    np.testing.assert_allclose(
+        without["posterior/coef"].values, expected["posterior/coef"].values, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize(
+    ("build", "spec"),
+    [
+        (lambda: bsdr.build_model(X, Y), bsdr.SPEC),
+        (lambda: papers.bsdr.build_model(X, Y, n_components=2, priors=HEAVY), bsdr.SPEC),
+        (lambda: bm2pca.build_model(X, Y), bm2pca.SPEC),
+        (lambda: papers.bm2pca.build_model(X, Y, n_components=2), bm2pca.SPEC),
+        (lambda: dgplvm.build_model(X, Y, n_components=2), DGPLVM),
+    ],
+    ids=["bsdr", "paper's bsdr", "bm2pca", "paper's bm2pca", "dgplvm"],
+)
+@pytest.mark.filterwarnings("ignore:The effect of Potentials")
+def test_what_reads_trees_reads_those_of_traces(build, spec, tmp_path):
+    tree = from_trace(trace_of(build()), X, Y, spec)
+    see_all(tree, tmp_path, outliers=spec is not DGPLVM)
+    assert spec.citation_bibtex[:30] in (tmp_path / "trace.html").read_text()
+
+
+def see_all(tree, folder, *, outliers=True):
+    """Diagnostics, plots, summary and report of a tree."""
+    assert "identified" in set(diagnose(tree)["kind"])
+    plots.plot_map(tree)
+    plots.plot_features(tree)
+    plots.plot_biplot(tree)
+    if outliers:
+        plots.plot_outliers(tree)
+    plt.close("all")
+    assert len(plots.features_table(tree)["importance"]) == X.shape[1]
+    assert len(az.summary(tree, kind="stats")) > 0
+    report(tree, folder / "trace.html")
+
+
+def test_draws_of_pymc_and_advi_are_traces(tmp_path):
+    options = {"progressbar": False, "random_seed": 0}
+    with bsdr.build_model(X, Y) as model:
+        trace = pm.sample(
+            4,
+            tune=4,
+            chains=2,
+            cores=1,
+            nuts_sampler="pymc",
+            quiet=True,
+            compute_convergence_checks=False,
+            compile_kwargs=FAST,
+            **options,
+        )
+        approximation = pm.fit(5, method="advi", compile_kwargs=FAST, **options)
+        drawn = approximation.sample(20, random_seed=0)
+    tree = from_trace(trace, X, Y, bsdr.SPEC)
+    assert tree.attrs["inference_method"] == "nuts"
+    assert tree.attrs["inference_library"] == "pymc"
+    assert tree["sample_stats/diverging"].shape == (2, 4)
+    tree = from_trace(drawn, X, Y, bsdr.SPEC, inference_method="advi")
+    assert tree["posterior"].sizes["draw"] == 20
+    assert diagnose(tree).loc["spread", "verdict"].startswith("not checked")
+    tree.to_netcdf(tmp_path / "tree.nc")
+    assert set(model.coords["outcome"]) == set(tree["posterior/outcome"].values)
+
+
+# A model from outside of the package
+
+
+def class_means_trace():
+    """Exact draws of the posterior of `class_means`, with its effects of the features."""
+    posterior = class_means.fit_class_means(X, Y, 3)
+    drawn = posterior.draw(40, np.random.default_rng(0))
+    return {name: np.concatenate([each, each[:, ::-1]]) for name, each in drawn.items()}
+
+
+def test_a_model_from_outside_takes_part(tmp_path):
+    tree = from_trace(class_means_trace(), X, Y, class_means.SPEC)
+    see_all(tree, tmp_path)
+    assert "efron1975stein" in (tmp_path / "trace.html").read_text()
+    tree.to_netcdf(tmp_path / "tree.nc")
+    with xr.open_datatree(tmp_path / "tree.nc") as again:
+        spec = find_spec(again)
+    assert spec.name == "class_means"
+    assert dict(spec.variables)["coef"] == ["feature", "outcome"]
+
+
+def test_dims_may_stand_in_any_order():
+    trace = xr.Dataset(
+        {
+            name: (("chain", "draw", *class_means.SPEC.variables[name]), each)
+            for name, each in class_means_trace().items()
+        }
+    )
+    expected = from_trace(trace, X, Y, class_means.SPEC)["fit"].to_dataset()
+    turned = trace.transpose("outcome", "draw", "feature", "chain")
+    found = from_trace(turned, X, Y, class_means.SPEC)["fit"].to_dataset()
+    xr.testing.assert_allclose(found, expected)
+
+
+def test_loadings_of_any_name_are_aligned():
+    spec = ModelSpec(
+        name="factors",
+        citation_bibtex="",
+        variables={"factor": ("feature", "component"), "latent": ("obs", "component")},
+        identified=("factor",),
+        alignment={"loadings": "factor", "method": "procrustes"},
+    )
+    rng = np.random.default_rng(0)
+    turns = np.linalg.qr(rng.standard_normal((2, 30, 2, 2)))[0]
+    Q = rng.standard_normal((4, 2))
+    drawn = {"factor": Q @ turns, "latent": (X - X.mean(axis=0)) @ Q @ turns}
+    tree = from_trace(drawn, X, Y, spec)
+    assert float(tree["posterior/factor"].std(("chain", "draw")).max()) < 1e-9
+    np.testing.assert_allclose(tree["fit/latent_cov"].values, 0.0, atol=1e-9)
+    latent = (X - X.mean(axis=0)) @ tree["fit/projection_mean"].values
+    np.testing.assert_allclose(latent, tree["fit/latent_mean"].values, atol=1e-9)
+
+
+# Wrong traces
+
+
+@pytest.fixture(scope="module")
+def paper_trace():
+    return trace_of(papers.bsdr.build_model(X, Y, n_components=2, priors=HEAVY))
+
+
+def changed(trace, **variables):
+    out = trace.copy()
+    out["posterior"] = xr.DataTree(trace["posterior"].to_dataset().assign(variables))
+    return out
+
+
+def test_wrong_traces_are_refused_by_name(paper_trace):
+    dataset = paper_trace["posterior"].to_dataset()
+    bad = dataset["weights"].copy()
+    bad[0, 3] = np.nan
+    free = {name: dataset[name].values for name in ("projection", "weights", "bias")}
+    named = pd.DataFrame(X, columns=["x0", "x1", "x2", "x3"])[["x1", "x0", "x2", "x3"]]
+    model = papers.bsdr.build_model(X, Y, n_components=2)
+    cases = [
+        (TypeError, "trace must be a DataTree", [1, 2], {}),
+        (TypeError, "spec must be a ModelSpec", paper_trace, {"spec": "bsdr"}),
+        (ValueError, "no group 'posterior'", xr.DataTree(), {}),
+        (
+            ValueError,
+            "weights has 6 of 360 values that are not finite",
+            dataset.assign(weights=bad),
+            {},
+        ),
+        (ValueError, "the trace has 4 features, X has 3", dataset, {"X": X[:, :3]}),
+        (ValueError, "the trace has 30 samples, X has 29", dataset, {"X": X[1:], "y": Y[1:]}),
+        (ValueError, "the trace has 3 outcomes", dataset, {"y": Y > 0}),
+        (ValueError, "X are not the samples of the trace", paper_trace, {"X": 2.0 * X}),
+        (ValueError, "y are not the targets of the trace", paper_trace, {"y": Y[::-1]}),
+        (ValueError, "features of X in another order", dataset, {"X": named}),
+        (ValueError, "none of .*'coef'.*; it has", dataset[["latent"]], {}),
+        (
+            ValueError,
+            r"projection has shape \(60, 4, 2\)",
+            {"projection": free["projection"][0]},
+            {},
+        ),
+        (ValueError, "weights must hold numbers", free | {"weights": "abc"}, {}),
+        (ValueError, "lacks 'latent_offset'", free, {"model": model}),
+        (ValueError, "no dim 'chain'", dataset.isel(chain=0, drop=True), {}),
+    ]
+    for error, message, trace, options in cases:
+        arguments = {"X": X, "y": Y, "spec": bsdr.SPEC} | options
+        with pytest.raises(error, match=message):
+            from_trace(trace, **arguments)
+
+
+def test_a_kernel_has_no_effects_of_features():
+    trace = trace_of(bsdr.build_model(X, Y, kernel="rbf"))
+    with pytest.raises(ValueError, match="none of"):
+        from_trace(trace, X, Y, bsdr.SPEC)
+
+
+def test_constants_of_dgplvm_cannot_be_set():
+    for build in (dgplvm.build_model, papers.dgplvm.build_model):
+        with (
+            build(X, Y, n_components=2),
+            pytest.raises(TypeError, match="must be a `SharedVariable`"),
+        ):
+            pm.set_data({"X": X + 1.0})
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        bsdr.build_model,
+        papers.bsdr.build_model,
+        bm2pca.build_model,
+        papers.bm2pca.build_model,
+        dgplvm.build_model,
+        papers.dgplvm.build_model,
+    ],
+)
+def test_minibatches_are_refused(build):
+    batch_X, batch_y = pm.Minibatch(X, Y, batch_size=10)
+    for arguments in ((batch_X, batch_y), (X, batch_y)):
+        with pytest.raises(ValueError, match=r"not pm\.Minibatch"):
+            build(*arguments, n_components=2)
