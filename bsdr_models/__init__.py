@@ -33,7 +33,7 @@ _PUBLIC = {
     "cross_validated_map": "bsdr_models.compare.cross_validation",
     "diagnose": "bsdr_models.diagnosis",
     "feature_stability": "bsdr_models.compare.stability",
-    "from_trace": "bsdr_models.compare.traces",
+    "from_trace": "bsdr_models.papers.traces",
     "load": "bsdr_models.persistence",
     "report": "bsdr_models.html_report",
 }

@@ -22,7 +22,7 @@ from bsdr_models.compare.comparison import compare_models as compare_models
 from bsdr_models.compare.cross_validation import cross_validated_map as cross_validated_map
 from bsdr_models.diagnosis import diagnose as diagnose
 from bsdr_models.compare.stability import feature_stability as feature_stability
-from bsdr_models.compare.traces import from_trace as from_trace
+from bsdr_models.papers.traces import from_trace as from_trace
 from bsdr_models.persistence import load as load
 from bsdr_models.html_report import report as report
 
