@@ -48,8 +48,10 @@ def sample[S](
         arrays.
     stats : callable, optional
         ``stats(state)`` returns statistics of a sweep, (C,) each by name.
-    draws, tune : int, default=1000
-        States that are kept, after as many that are not.
+    draws : int, default=1000
+        States that are kept.
+    tune : int, default=1000
+        States before them, which are not.
     progressbar : bool, default=False
         Whether to show progress.
 

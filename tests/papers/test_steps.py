@@ -94,6 +94,7 @@ WRONG = {
         "criterion must be a str among 'auto', 'inverse_trace', 'total', 'trace_ratio'",
     ),
     "D-GPLVM, weight": (lambda: of_dgplvm(X, Y, weight=0.0), "weight must be a float in the"),
+    "D-GPLVM, width": (lambda: of_dgplvm(X, Y, width=0.0), "width must be a float in the range"),
     "D-GPLVM, components": (
         lambda: of_dgplvm(X, Y, n_components=0),
         "n_components must be an int in the range",

@@ -152,8 +152,9 @@ def make_data(
     y = checks.read_classes(y, len(X), unlabeled=True)
     check_number("n_components", n_components, COUNT)
     checks.check_choice("criterion", criterion, get_args(CriterionName))
-    for name, value in {"weight": weight, "width": width or 1.0}.items():
-        check_number(name, value)
+    check_number("weight", weight)
+    if width is not None:
+        check_number("width", width)
     n_labelled = int(np.count_nonzero(y >= 0))
     chosen = choose_criterion(criterion, n_components, int(y.max()) + 1, n_labelled)
     problem = DGPLVMProblem(
