@@ -304,7 +304,7 @@ for path in sys.argv[2:]:
     X = np.load(sys.argv[1])
     answers = [model.predict(X), model.predict_proba(X), *model.transform(X, return_cov=True)]
     np.savez(path + ".npz", *answers)
-heavy = {"pymc", "pytensor", "matplotlib", "arviz", "arviz_base", "dask", "distributed"}
+heavy = {"pymc", "pytensor", "matplotlib", "arviz", "arviz_base"}
 print(*sorted(heavy & set(sys.modules)))
 """
 

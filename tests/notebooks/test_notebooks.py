@@ -98,7 +98,7 @@ def short_kernel(tmp_path, monkeypatch, short_run_settings):
     ]
     (folder / "short.py").write_text("\n".join([*settings, FEW_DRAWS]))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
-    monkeypatch.setenv("PYTENSOR_FLAGS", "mode=FAST_COMPILE")
+    monkeypatch.setenv("PYTENSOR_FLAGS", "mode=FAST_COMPILE,gcc__cxxflags=-O0")
     monkeypatch.delenv("BSDR_MODELS_DATA", raising=False)
 
 
