@@ -254,7 +254,6 @@ class BM2PCAClassifier(MarginClassifier):
             "lapse": LAPSE,
             "link": "softmax",
             "objective": "log density of the pseudo-posterior",
-            "draws": "of the classifiers, given the subspace at the mode",
             "metric": self.metric,
             **calibration.attrs(),
         }

@@ -20,7 +20,7 @@ import numpy as np
 
 from bsdr_models.bm2pca.priors import BM2PCAPriors
 from bsdr_models.numerics.arrays import FloatArray, IntArray
-from bsdr_models.numerics.factors import LOG_2PI, Gamma
+from bsdr_models.numerics.factors import Gamma
 from bsdr_models.numerics.linalg import inv_spd, row_space
 
 
@@ -257,31 +257,3 @@ def latent_linear_term(state: ViewState, view: View) -> FloatArray:
     center = state.offset.mean[:, None] * scaled
     shift = center.sum(axis=0) if view.mask is None else view.mask @ center
     return np.asarray(view.X @ scaled - shift)
-
-
-def bound_terms(
-    state: ViewState, moments: Moments, view: View, priors: BM2PCAPriors
-) -> dict[str, float]:
-    """Terms of the bound from the view."""
-    W = state.loadings
-    t = state.offset
-    r = state.loading_precision
-    tau = state.noise_precision
-    d = view.n_features
-    copies = view.copies
-    delta = priors.offset_precision
-    centre = np.sum(t.mean**2) + copies * t.variance.sum()
-    each = d * (r.mean_log + 1.0) - r.mean * np.diagonal(W.second)
-    misfit = tau.mean * residual(state, moments, view)
-    r_divergence = r.negative_divergence(priors.loading_shape, priors.loading_rate)
-    tau_divergence = tau.negative_divergence(priors.noise_shape, priors.noise_rate)
-    terms = {
-        "features": 0.5 * view.n_observed * (tau.mean_log - LOG_2PI) - 0.5 * misfit,
-        "offset": 0.5 * d * (np.log(delta) + 1.0)
-        - 0.5 * delta * centre
-        + 0.5 * copies * np.log(t.variance).sum(),
-        "loadings": 0.5 * each.sum() + 0.5 * copies * W.log_det.sum(),
-        "loading_precision": r_divergence.sum(),
-        "noise_precision": tau_divergence,
-    }
-    return {name: float(value) for name, value in terms.items()}

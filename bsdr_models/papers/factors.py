@@ -7,9 +7,9 @@ from scipy.linalg import solve_triangular
 from scipy.special import gammaln
 
 from bsdr_models.numerics.arrays import FloatArray
+from bsdr_models.numerics.factors import LOG_2PI
 from bsdr_models.numerics.linalg import cholesky
 
-LOG_2PI = float(np.log(2.0 * np.pi))
 # Up to this order a stack of factors is inverted in one call, faster than solving one by one.
 _SMALL = 48
 

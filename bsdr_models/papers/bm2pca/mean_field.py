@@ -36,7 +36,7 @@ from bsdr_models.bm2pca.views import (
     split_views,
 )
 from bsdr_models.numerics.arrays import FloatArray, IntArray
-from bsdr_models.numerics.factors import Gamma
+from bsdr_models.numerics.factors import LOG_2PI, Gamma
 from bsdr_models.numerics.linalg import cholesky, inv_spd
 from bsdr_models.options import TOLERANCE, check_number
 from bsdr_models.papers import checks
@@ -283,7 +283,7 @@ def bound_terms(state: FactorState, data: ViewData, priors: BM2PCAPriors) -> dic
     """Terms of the bound by factor, expected log density plus entropy, in nats."""
     terms: dict[str, float] = {}
     for own, moments, view in _by_view(state, data):
-        for name, value in views.bound_terms(own, moments, view, priors).items():
+        for name, value in view_terms(own, moments, view, priors).items():
             terms[name] = terms.get(name, 0.0) + value
     z = state.latent
     eta = state.weights
@@ -359,6 +359,34 @@ def draw_from(
         noise = rng.standard_normal((n_draws, *z.mean.shape))
         stacked["latent"] = z.mean + np.einsum("nrs,dns->dnr", half, noise)
     return stacked
+
+
+def view_terms(
+    state: ViewState, moments: Moments, view: View, priors: BM2PCAPriors
+) -> dict[str, float]:
+    """Terms of the bound from the view."""
+    W = state.loadings
+    t = state.offset
+    r = state.loading_precision
+    tau = state.noise_precision
+    d = view.n_features
+    copies = view.copies
+    delta = priors.offset_precision
+    centre = np.sum(t.mean**2) + copies * t.variance.sum()
+    each = d * (r.mean_log + 1.0) - r.mean * np.diagonal(W.second)
+    misfit = tau.mean * views.residual(state, moments, view)
+    r_divergence = r.negative_divergence(priors.loading_shape, priors.loading_rate)
+    tau_divergence = tau.negative_divergence(priors.noise_shape, priors.noise_rate)
+    terms = {
+        "features": 0.5 * view.n_observed * (tau.mean_log - LOG_2PI) - 0.5 * misfit,
+        "offset": 0.5 * d * (np.log(delta) + 1.0)
+        - 0.5 * delta * centre
+        + 0.5 * copies * np.log(t.variance).sum(),
+        "loadings": 0.5 * each.sum() + 0.5 * copies * W.log_det.sum(),
+        "loading_precision": r_divergence.sum(),
+        "noise_precision": tau_divergence,
+    }
+    return {name: float(value) for name, value in terms.items()}
 
 
 def known_state(loadings: FloatArray, offset: FloatArray, noise_precision: float) -> ViewState:
