@@ -23,7 +23,6 @@ from bsdr_models.data.validation import (
     MAX_RAW,
     check_variation,
     fit_scaler,
-    one_thread,
     validate_samples,
 )
 from bsdr_models.estimators.base import Estimator
@@ -31,7 +30,7 @@ from bsdr_models.estimators.classifier import ProbabilisticClassifier
 from bsdr_models.estimators.fitted import by_chunks
 from bsdr_models.numerics.arrays import FloatArray, SamplesLike
 from bsdr_models.numerics.association import associate
-from bsdr_models.numerics.process_state import warn
+from bsdr_models.numerics.process_state import one_thread, warn
 from bsdr_models.numerics.relevance import LatentCoordinates, feature_relevance, relevance
 from bsdr_models.numerics.row_space import Rows
 from bsdr_models.numerics.scaling import TOO_LARGE, Scaler, largest_scaled

@@ -20,7 +20,6 @@ from bsdr_models.bsdr.trees import BSDRContext
 from bsdr_models.data.targets import Targets
 from bsdr_models.data.validation import (
     feature_names,
-    one_thread,
     read_views,
     validate_samples,
 )
@@ -32,6 +31,7 @@ from bsdr_models.lazy import annex
 from bsdr_models.learned_metric.metric import MetricName
 from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, TargetLike
 from bsdr_models.numerics.dependence import weigh_samples
+from bsdr_models.numerics.process_state import one_thread
 from bsdr_models.numerics.rng import RandomState
 from bsdr_models.options import COUNT, POSITIVE, Sampling, StrOptions
 

@@ -27,7 +27,6 @@ from sklearn.utils.validation import (
 )
 
 from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray, SamplesLike, TargetLike
-from bsdr_models.numerics.process_state import one_thread as one_thread
 from bsdr_models.numerics.process_state import warn
 from bsdr_models.numerics.row_space import Rows
 from bsdr_models.numerics.scaling import Scaler

@@ -8,7 +8,7 @@ import xarray as xr
 from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models.data.targets import Targets
-from bsdr_models.data.validation import one_thread, warn_unless_mixed
+from bsdr_models.data.validation import warn_unless_mixed
 from bsdr_models.dgplvm.back_constraint import MappingEmbedder
 from bsdr_models.dgplvm.engines import fit_problem
 from bsdr_models.dgplvm.left_out import in_metric
@@ -21,6 +21,7 @@ from bsdr_models.dgplvm.trees import SPEC, make_tree, relevance
 from bsdr_models.estimators.classifier import ProbabilisticClassifier
 from bsdr_models.learned_metric.metric import Metric, MetricName
 from bsdr_models.numerics.arrays import FloatArray, SamplesLike
+from bsdr_models.numerics.process_state import one_thread
 from bsdr_models.numerics.rng import RandomState
 from bsdr_models.numerics.scaling import largest_scaled, pad
 from bsdr_models.options import COUNT, Sampling, StrOptions

@@ -13,6 +13,7 @@ from bsdr_models.data.targets import read_groups
 from bsdr_models.data.training import Training
 from bsdr_models.learned_metric.metric import MetricName
 from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, TargetLike
+from bsdr_models.numerics.process_state import one_thread
 from bsdr_models.numerics.scaling import pad
 from bsdr_models.options import StrOptions, check_parameters
 
@@ -100,7 +101,7 @@ class SupervisedWhitening(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         self._scaler = validation.fit_scaler(self, X, standardize=True)
         X = self._scaler.transform(X)
         units = self._scaler.units
-        with validation.one_thread():
+        with one_thread():
             rng = np.random.default_rng(0)
             training = Training.of(
                 X, classes, int(classes.max()) + 1, units, metric=self.metric, rng=rng, groups=group
