@@ -82,7 +82,7 @@ def rests_on_neighbours(X: Rows, targets: FloatArray, strata: IntArray | None = 
     gram, distance = _compare(X)
     n = len(gram)
     size = float(np.trace(gram)) / n
-    if size == 0.0:
+    if size == 0.0 or not targets.var(axis=0).any():
         return False
     A = np.linalg.inv(gram + INTERCEPT * size + RIDGE * size * np.eye(n))
     solved = A @ (targets - targets.mean(axis=0))

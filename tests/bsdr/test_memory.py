@@ -58,7 +58,7 @@ def test_memory_of_prediction_is_linear_in_the_number_of_samples():
     model = PaperBSDRClassifier(
         2,
         priors=Priors(latent_scale=0.5),
-        optimization=Optimization(max_iter=200),
+        optimization=Optimization(max_iter=2000),
         random_state=0,
     )
     model.fit(X, (X[:, 0] > 0.0).astype(int))
