@@ -80,8 +80,9 @@ def validate_samples(
     name = list(table.columns)[column] if _is_frame(table) else int(column)
     kind = "Regressor" if is_regressor(estimator) else "Classifier"
     raise ValueError(
-        f"Input X contains NaN, first in row {row} and column {name!r}: drop these samples, impute "
-        f"their values in a pipeline, or use BM2PCA{kind}, which takes NaN as a missing value"
+        f"Input X contains NaN, first in row {row} and column {name!r}, in "
+        f"{lost.any(axis=1).sum()} of {len(lost)} samples: impute its values in a pipeline, use "
+        f"BM2PCA{kind}, which takes NaN as a missing value, or drop these samples"
     )
 
 
