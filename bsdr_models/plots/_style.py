@@ -17,6 +17,7 @@ from matplotlib import rcParams
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from matplotlib.patheffects import Normal, Stroke
 from matplotlib.text import Text
 
@@ -41,6 +42,7 @@ SHADES = "viridis"
 STYLE: dict[Any, Any] = {
     "axes.axisbelow": True,
     "axes.edgecolor": GREY,
+    "axes.facecolor": "white",
     "axes.grid": True,
     "axes.labelcolor": INK,
     "axes.labelsize": 10,
@@ -50,6 +52,7 @@ STYLE: dict[Any, Any] = {
     "axes.titlelocation": "left",
     "axes.titlesize": 12,
     "axes.titleweight": "bold",
+    "figure.facecolor": "white",
     "font.size": 9.5,
     "grid.color": "#ececec",
     "grid.linewidth": 0.8,
@@ -109,7 +112,10 @@ def axes_or_new(
             raise ValueError(f"ax must be plane Axes of Matplotlib, got {type(ax).__name__}")
         return ax
     width += 1.6 * (_n_columns(n_names) - 1)
-    return plt.subplots(figsize=(width, height), layout="constrained")[1]
+    figure, ax = plt.subplots(figsize=(width, height), layout="constrained")
+    # Dark styles make files black, whatever the colour of the figure.
+    figure.add_artist(Rectangle((0.0, 0.0), 1.0, 1.0, color="white", zorder=-1.0))
+    return ax
 
 
 def figure_of(ax: Axes) -> Figure:

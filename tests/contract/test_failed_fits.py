@@ -116,9 +116,7 @@ def test_extreme_priors_are_refused_by_name_with_their_range(value):
     for name in ("scale", "view_width", "bias_scale", "noise_width"):
         with pytest.raises(ValueError, match=rf"'{name}' parameter .* must be .*\(1e-06, 1000\)"):
             HierarchicalPriors(**{name: value})
-    with pytest.raises(
-        ValueError, match=r"'latent_scale' parameter .* must be .*\(1e-06, 1000\)"
-    ):
+    with pytest.raises(ValueError, match=r"'latent_scale' parameter .* must be .*\(1e-06, 1000\)"):
         Priors(latent_scale=value)
     with pytest.raises(ValueError, match="noise_location"):
         HierarchicalPriors(noise_location=1e6)

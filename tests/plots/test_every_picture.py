@@ -7,6 +7,7 @@ import functools
 import inspect
 import itertools
 import warnings
+from io import BytesIO
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
@@ -321,6 +322,16 @@ CASES = {
     "features of many classes": ("many", plots.plot_features, {}),
     "features of labels": ("multilabel", plots.plot_features, {}),
 }
+
+
+def test_pictures_are_white_in_dark_styles(wine):
+    with mpl.style.context("dark_background"):
+        figure = plots.plot_features(wine).get_figure()
+        out = BytesIO()
+        figure.savefig(out, dpi=40)
+    out.seek(0)
+    pixels = mpl.image.imread(out)
+    np.testing.assert_array_equal(pixels[[0, 0, -1, -1], [0, -1, 0, -1], :3], 1.0)
 
 
 @pytest.mark.parametrize("case", CASES)
