@@ -37,9 +37,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-# Scaled values from which a sample is compared with the training samples, and the tail probability
-# below which it is unlike them.
-FAR = 20.0
+# Root mean square of its scaled values from which a sample is compared with the training samples,
+# and the tail probability below which it is unlike them. One pixel that hardly varies in training
+# is no reason to warn.
+FAR = 10.0
 NIL = 1e-12
 
 
@@ -185,11 +186,12 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Arguments, ABC):
     def _warn_if_unlike(self, X: Rows) -> None:
         """Warn if scaled samples have no place in the distribution of the training samples.
 
-        Only those with a value far off are compared: all would take as long as the predictions.
+        Only those far off are compared: all would take as long as the predictions.
         """
         if self._reference is None or issparse(X):
             return
-        far = (np.abs(X) > FAR).any(axis=1)
+        bounded = np.nan_to_num(np.clip(X, -1e9, 1e9))
+        far = np.mean(bounded**2, axis=1) > FAR**2
         if not far.any():
             return
         some = self._prepare(X[far], bounded=False)
