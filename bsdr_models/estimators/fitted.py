@@ -37,10 +37,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-# Root mean square of its scaled values from which a sample is compared with the training samples,
-# and the tail probability below which it is unlike them. One pixel that hardly varies in training
-# is no reason to warn.
-FAR = 10.0
+# A sample is compared with the training samples if this share of its features
+FEW = 0.05
+# is so many standard deviations off, since one pixel that hardly varies in training is no reason,
+FAR = 20.0
+# or if one of them is so far, as by a wrong unit.
+VERY_FAR = 1000.0
+# It is unlike them if its tail probability is below this.
 NIL = 1e-12
 
 
@@ -190,8 +193,8 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Arguments, ABC):
         """
         if self._reference is None or issparse(X):
             return
-        bounded = np.nan_to_num(np.clip(X, -1e9, 1e9))
-        far = np.mean(bounded**2, axis=1) > FAR**2
+        size = np.abs(X)
+        far = ((size > FAR).mean(axis=1) >= FEW) | (size > VERY_FAR).any(axis=1)
         if not far.any():
             return
         some = self._prepare(X[far], bounded=False)
