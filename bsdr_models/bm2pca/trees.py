@@ -7,7 +7,6 @@ import numpy as np
 import xarray as xr
 from scipy.sparse import issparse
 
-from bsdr_models.bm2pca.posterior import Predictor
 from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.inference import datatree
 from bsdr_models.inference.datatree import Context, InferenceMethod
@@ -65,7 +64,8 @@ def make_tree(
         attrs["converged"] = int(result.converged)
         if result.terms:
             group["elbo_terms"] = np.column_stack(list(result.terms.values()))
-        drawn = posterior.draw(count_draws(posterior), rng)
+        n_scores = posterior.mean_weights.shape[1]
+        drawn = posterior.draw(count_draws(len(projection), n_scores), rng)
         draws = {name: values[None] for name, values in drawn.items()}
     dims = dict(FREE_DIMS)
     if context.target == "multiclass" and len(context.labels) == 2:
@@ -82,10 +82,9 @@ def make_tree(
     )
 
 
-def count_draws(posterior: Predictor) -> int:
+def count_draws(n_features: int, n_scores: int) -> int:
     """Draws from q, of which those of the effects have at most `MAX_NUMBERS` numbers."""
-    size = posterior.projection.shape[0] * posterior.mean_weights.shape[1]
-    return int(np.clip(datatree.MAX_NUMBERS // size, 20, N_DRAWS))
+    return int(np.clip(datatree.MAX_NUMBERS // (n_features * n_scores), 20, N_DRAWS))
 
 
 def per_class(context: Context, values: FloatArray) -> FloatArray:

@@ -13,8 +13,7 @@ from bsdr_models.alignment import rotations
 from bsdr_models.bm2pca.priors import BM2PCAPriors
 from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.bm2pca.subspace import signs_of
-from bsdr_models.bm2pca.trees import N_DRAWS as N_TREE
-from bsdr_models.bm2pca.trees import make_tree, per_class
+from bsdr_models.bm2pca.trees import count_draws, make_tree, per_class
 from bsdr_models.inference import datatree, dims
 from bsdr_models.inference.datatree import SAMPLE_DIMS, Context
 from bsdr_models.inference.result import Result
@@ -254,8 +253,7 @@ class BM2PCAFit(SampledFit):
     def _draw(
         self, state: FactorState, data: ViewData, rng: np.random.Generator
     ) -> dict[str, FloatArray]:
-        size = data.X.shape[1] * data.margins.y.shape[1]
-        n_draws = int(np.clip(datatree.MAX_NUMBERS // size, 20, N_TREE))
+        n_draws = count_draws(data.X.shape[1], data.margins.y.shape[1])
         latent = n_draws * state.latent.mean.size <= datatree.MAX_NUMBERS
         return mean_field.draw(state, data, n_draws=n_draws, latent=latent, rng=rng)
 
