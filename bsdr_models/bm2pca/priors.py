@@ -25,7 +25,7 @@ class BM2PCAPriors(Options):
     Raises
     ------
     ValueError
-        If a hyper-parameter is not a positive finite number.
+        If a hyper-parameter is not between 1e-30 and 1e12.
 
     See Also
     --------

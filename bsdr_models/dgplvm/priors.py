@@ -36,7 +36,7 @@ class LogNormal(Options):
     Raises
     ------
     ValueError
-        If one of them is not a positive finite number.
+        If one of them is not between 1e-30 and 1e12.
 
     See Also
     --------

@@ -45,7 +45,7 @@ class Priors(Options):
     Raises
     ------
     ValueError
-        If a number is not positive and finite, the latent scale is not between 1e-6 and 1000, or
+        If a number is not between 1e-30 and 1e12, the latent scale not between 1e-6 and 1000, or
         the projection prior is unknown.
 
     See Also
