@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from scipy.linalg import eigh
 from scipy.sparse import issparse
+from scipy.spatial.distance import cdist
 from scipy.special import expit, softmax
 from sklearn.covariance import OAS, LedoitWolf
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import RandomForestClassifier
-from sklearn.neighbors import NearestCentroid
 from sklearn.svm import SVC, LinearSVC
 
 from benchmarks.methods.base import Fitted, Method, UnitSize, scalers, spread
@@ -29,8 +29,10 @@ from bsdr_models.numerics.folds import make_folds, random_keys
 COSTS = (0.1, 1.0, 10.0, 100.0)
 # Gaussian kernels of samples of mean square length one, and costs for them.
 GAMMAS, KERNEL_COSTS = (0.03, 0.1, 0.3, 1.0), (1.0, 10.0, 100.0)
-# Thresholds of shrunken centroids, in standard errors; shares of features tried at a split.
-THRESHOLDS, SHARES = (None, 0.5, 1.0, 2.0, 4.0), ("sqrt", 0.1)
+# Thresholds of shrunken centroids, as shares of the least one that removes all features.
+THRESHOLDS = tuple(np.linspace(0.0, 0.95, 20))
+# Shares of features tried at a split.
+SHARES = ("sqrt", 0.1)
 N_TREES = 100
 # Held-out samples after which folds are skipped.
 ENOUGH_SAMPLES = 500
@@ -163,11 +165,32 @@ def _gaussian(
     return np.stack(columns, axis=1)
 
 
-def _centroids(
-    rows: np.ndarray, y: np.ndarray, new: np.ndarray, *, threshold: float | None
+def nearest_centroids(
+    rows: np.ndarray, y: np.ndarray, new: np.ndarray, *, threshold: float
 ) -> np.ndarray:
-    model = NearestCentroid(shrink_threshold=threshold).fit(rows, y)
-    return _log_odds(model.predict_log_proba(new))
+    """Nearest shrunken centroids of Tibshirani et al. (2002), Eqs. (1) to (8).
+
+    Every standard deviation within classes has their median added, so that features that vary
+    little do not decide. Features that vary in no class are left out: their distance is undefined.
+    """
+    n = len(y)
+    member = np.eye(int(y.max()) + 1)[y]
+    count = member.sum(axis=0)
+    centre = rows.mean(axis=0)
+    centroids = member.T @ rows / count[:, None]
+    within = np.sqrt(np.sum((rows - centroids[y]) ** 2, axis=0) / max(n - len(count), 1))
+    scale = within + np.median(within)
+    if not scale.any():  # one sample per class
+        scale = rows.std(axis=0)
+    kept = scale > 0.0
+    scale = scale[kept]
+    error = np.sqrt(1.0 / count - 1.0 / n)[:, None] * scale
+    contrast = (centroids - centre)[:, kept] / error
+    least = threshold * np.abs(contrast).max(initial=0.0)
+    contrast = np.sign(contrast) * np.maximum(np.abs(contrast) - least, 0.0)
+    shrunken = centre[kept] / scale + contrast * error / scale
+    distance = cdist(new[:, kept] / scale, shrunken, "sqeuclidean")
+    return _log_odds(np.log(count / n) - distance / 2.0)
 
 
 def _forest(
@@ -207,7 +230,7 @@ def gaussian(r: int, seed: int) -> list[Machine]:
 
 def centroids(r: int, seed: int) -> list[Machine]:
     """One for each threshold."""
-    return [partial(_centroids, threshold=threshold) for threshold in THRESHOLDS]
+    return [partial(nearest_centroids, threshold=threshold) for threshold in THRESHOLDS]
 
 
 def forests(r: int, seed: int) -> list[Machine]:

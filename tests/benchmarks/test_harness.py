@@ -18,7 +18,7 @@ from benchmarks import (
     rows,
     simulated,
 )
-from benchmarks.methods import METHODS
+from benchmarks.methods import METHODS, tempered
 from benchmarks.methods.base import inner_folds
 from benchmarks.protocols import PROTOCOLS, REPORTING_SEEDS, TUNING_SEEDS
 from benchmarks.tables import TABLES, Task
@@ -237,3 +237,19 @@ def test_the_choice_of_a_model_is_scored_by_new_samples():
     assert np.isfinite(list(found["losses"].values())).all()
     assert found["seconds"] > 0.0
     assert model_choice.text([found]).startswith("*1 split, recorded by version")
+
+
+def test_shrunken_centroids_ignore_a_feature_of_noise_that_hardly_varies_within_classes():
+    """Divided by its own deviation alone it would decide; whole shrinkage leaves frequencies."""
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1, 2], 4)
+    X = rng.standard_normal((12, 30))
+    X[:, 0] += 4.0 * y
+    X[:, 1] = 1e-9 * rng.standard_normal(12) + 1e-3 * np.array([0.0, 1.0, -1.0])[y]
+    X[:, 2] = 5.0  # varies in no class
+    new = X.copy()
+    new[:, 1] = -new[:, 1]
+    log_p = tempered.nearest_centroids(X, y, new, threshold=0.0)
+    assert (log_p.argmax(axis=1) == y).all()
+    frequencies = tempered.nearest_centroids(X, y, new, threshold=1.0)
+    np.testing.assert_allclose(frequencies - frequencies[:, :1], 0.0, atol=1e-12)
