@@ -96,6 +96,12 @@ VARIANTS = {
     "dgplvm, paper": (PaperDGPLVMClassifier(), SHORT, "dense", "class"),
     "dgplvm, paper, Laplace": (PaperDGPLVMClassifier(), PAPER_LAPLACE, "dense", "class"),
 }
+# What the fast tests ask: one of each class, and of each kind of samples and targets.
+QUICK = {
+    *("bsdr", "bsdr, label sets", "bsdr, outputs", "bsdr, kernels of views"),
+    *("bsdr, paper", "bm2pca, gaps", "bm2pca, unlabeled", "bm2pca, paper", "bm2pca, reals"),
+    *("dgplvm", "dgplvm, paper"),
+}
 
 
 def features(kind):
@@ -210,7 +216,10 @@ def saved(small, tmp_path):
 # ---------------------------------------------------------------- there and back
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    "variant",
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in VARIANTS],
+)
 @pytest.mark.filterwarnings("ignore:Laplace.s approximation is not to be trusted")
 def test_a_loaded_model_is_the_one_that_was_saved(variant, tmp_path):
     model, X = fitted(*VARIANTS[variant])
@@ -309,6 +318,7 @@ print(*sorted(heavy & set(sys.modules)))
 """
 
 
+@pytest.mark.slow
 def test_another_process_gives_the_same_bits_and_compiles_nothing(tmp_path):
     names = ("bsdr", "bm2pca, paper", "dgplvm, paper")
     models, paths = [], [str(tmp_path / f"{i}.skops") for i in range(len(names))]

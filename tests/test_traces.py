@@ -203,8 +203,12 @@ def test_a_sampler_of_ones_own_gives_arrays():
     ("build", "spec"),
     [
         (lambda: bsdr.build_model(X, Y), bsdr.SPEC),
-        (lambda: papers.bsdr.build_model(X, Y, n_components=2, priors=HEAVY), bsdr.SPEC),
-        (lambda: bm2pca.build_model(X, Y), bm2pca.SPEC),
+        pytest.param(
+            lambda: papers.bsdr.build_model(X, Y, n_components=2, priors=HEAVY),
+            bsdr.SPEC,
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(lambda: bm2pca.build_model(X, Y), bm2pca.SPEC, marks=pytest.mark.slow),
         (lambda: papers.bm2pca.build_model(X, Y, n_components=2), bm2pca.SPEC),
         (lambda: dgplvm.build_model(X, Y, n_components=2), DGPLVM),
     ],

@@ -7,6 +7,7 @@ estimators share what is tested, the mark ``in_turn`` gives each case to one of 
 
 import warnings
 from types import SimpleNamespace
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -89,6 +90,11 @@ OF_ENGINES = {
 ALIKE = {
     *("bsdr_laplace", "bm2pca_gibbs"),
 }
+# What the fast tests always ask.
+RECOMMENDED = {
+    *("bsdr", "bm2pca", "dgplvm"),
+    *("BSDRClassifier", "BM2PCAClassifier", "DGPLVMClassifier"),
+}
 # The estimators of each parameter of the tests.
 FORMS = {
     "name": [*ESTIMATORS],
@@ -131,7 +137,7 @@ def pytest_generate_tests(metafunc):
         names = mark.args[0]
         given |= set(names.replace(" ", "").split(",")) if isinstance(names, str) else set(names)
     for parameter in sorted((FORMS.keys() & metafunc.fixturenames) - given):
-        metafunc.parametrize(parameter, FORMS[parameter])
+        metafunc.parametrize(parameter, asked(FORMS[parameter], metafunc.function.__name__))
     if "check" not in metafunc.fixturenames:
         return
     checks = {}
@@ -151,6 +157,19 @@ def pytest_generate_tests(metafunc):
             marks = [] if (i - number) % len(own) == 0 else pytest.mark.slow
             cases.append(pytest.param(*case, id=f"{kind}-{name}", marks=marks))
     metafunc.parametrize(("model", "check"), cases)
+
+
+def asked(forms, test):
+    """Estimators of a test: the recommended classifiers and one other are asked by the fast ones.
+
+    Which other one differs from test to test.
+    """
+    others = [name for name in forms if name not in RECOMMENDED]
+    chosen = others[crc32(test.encode()) % len(others)]
+    return [
+        pytest.param(name, marks=() if name == chosen or name in RECOMMENDED else pytest.mark.slow)
+        for name in forms
+    ]
 
 
 def in_turn(forms, cases, times=1):

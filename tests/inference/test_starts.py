@@ -58,6 +58,7 @@ def test_the_density_is_higher_at_the_start_than_without_signal(name):
         assert density(start) >= density(start | empty)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMOOTH)
 def test_find_map_ends_where_jittered_starts_do(name):
     own = find_mode(BUILD[name](X, Y))
@@ -79,6 +80,7 @@ def test_find_map_ends_at_the_mode_of_the_engine_of_bm2pca(r):
     assert find_mode(model) == pytest.approx(float(expected), abs=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["paper's bsdr", "bm2pca"])
 def test_advi_leaves_the_start_for_better(name):
     """A few steps do not go back to projection and weights of zero."""
