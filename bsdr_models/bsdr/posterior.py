@@ -20,16 +20,17 @@ References
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
-from scipy.special import log_ndtr, logsumexp
+from scipy.special import logsumexp, ndtr
 from sklearn.utils import gen_batches
 
 from bsdr_models.bsdr import probit_choice
 from bsdr_models.bsdr.feature_map import FeatureMap
 from bsdr_models.estimators.calibration import Calibration, Link
 from bsdr_models.numerics.arrays import FloatArray, IntArray, Target
+from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.numerics.relevance import LatentCoordinates
 
 # The posterior predictive as it is.
@@ -38,7 +39,9 @@ PREDICTIVE = Calibration()
 _BLOCK = 1 << 21
 # Most samples of a block.
 _CHUNK = 8192
-# Draws that colour a map.
+# Draws of which class probabilities are means,
+_MEAN_DRAWS = 500
+# and those that colour a map.
 _GRID_DRAWS = 100
 # Smallest size of a linear predictor, by which others are divided.
 _TINY = 1e-300
@@ -62,6 +65,17 @@ class Parameters:
         """A subset of the draws."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         return replace(self, **{k: v[index] for k, v in values.items() if v is not None})
+
+    def recentred(self, most: int) -> "Parameters":
+        """At most so many evenly spaced draws, moved to have the mean of all.
+
+        Linear predictors then have their mean over all draws, and means of their nonlinear
+        functions err by less.
+        """
+        few = self.take(evenly_spaced(len(self.scale), most))
+        shift = self.projection.mean(axis=0) - few.projection.mean(axis=0)
+        bias = self.bias.mean(axis=0) - few.bias.mean(axis=0)
+        return replace(few, projection=few.projection + shift, bias=few.bias + bias)
 
     def latent(
         self,
@@ -223,15 +237,14 @@ def _fit_affine(full: FloatArray, target: FloatArray) -> FloatArray:
 
 
 def log_probabilities(eta: FloatArray, target: Target, lapse: float) -> FloatArray:
-    """Log of the mean over draws of class probabilities, from eta (S, M, K): (M, K).
+    """Log of the mean over draws of class probabilities, from eta (M, S, K): (M, K).
 
     Of label sets those of both values of each label, (M, K, 2).
     """
     if target == "multiclass":
-        return np.log(probit_choice.probabilities(eta, lapse).mean(axis=0))
-    both = np.stack([log_ndtr(-eta), log_ndtr(eta)], axis=-1)
-    both = np.logaddexp(math.log1p(-lapse) + both, math.log(lapse / 2.0))
-    return np.asarray(logsumexp(both, axis=0) - math.log(len(eta)))
+        return np.log(probit_choice.mean_probabilities(eta, lapse))
+    both = np.stack([ndtr(-eta).mean(axis=1), ndtr(eta).mean(axis=1)], axis=-1)
+    return np.log((1.0 - lapse) * both + lapse / 2.0)
 
 
 def temper(log_p: FloatArray, temperature: float, lapse: float) -> FloatArray:
@@ -248,7 +261,7 @@ def class_log_probabilities(
 ) -> FloatArray:
     """Calibrated log probabilities of classes, or of each label being 1, (M, K).
 
-    From linear predictors by draw, (S, M, K).
+    From linear predictors by draw, (M, S, K).
     """
     log_p = calibration.apply(log_probabilities(eta, target, lapse), link_of(lapse))
     if target == "multiclass":
@@ -261,7 +274,7 @@ def link_of(lapse: float) -> Link:
     return partial(temper, lapse=lapse)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class BSDRPosterior:
     """Posterior draws for predictions, and the number of latent coordinates that are shown."""
 
@@ -296,7 +309,7 @@ class BSDRPosterior:
         r = self.coordinates.axes.shape[1]
         mean = np.empty((len(X), r))
         cov = np.empty((len(X), r, r))
-        for part, whitened, latent in self._latent(X, outside=True):
+        for part, whitened, latent in self._latent(X):
             mean[part] = self.coordinates.embed(whitened)
             cov[part] = self.coordinates.covariance(latent, mean[part])
         shown = self.n_components
@@ -307,15 +320,36 @@ class BSDRPosterior:
         outside = np.sum(self.feature_map.outside_sd(X) ** 2, axis=1)
         return outside / (outside + np.sum(self.feature_map.whiten(X) ** 2, axis=1))
 
+    def __getstate__(self) -> dict[str, object]:
+        """The fields, without what is derived from them, which files need not hold."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @cached_property
+    def _averaged(self) -> tuple[Parameters, FloatArray]:
+        """Draws of which class probabilities are means, and their effects, (B, S K)."""
+        draws = self.draws.recentred(_MEAN_DRAWS)
+        effects = np.swapaxes(draws.projection, 1, 2) @ draws.weights  # (S, B, K)
+        by_feature = np.ascontiguousarray(np.swapaxes(effects, 0, 1))
+        return draws, by_feature.reshape(len(by_feature), -1)
+
     def log_probabilities(self, X: FloatArray) -> FloatArray:
         """Log probabilities of classes, or of each label being 1: (M, K).
 
-        Without what the training samples do not determine: its posterior is the prior, and it would
-        only add the same noise to the scores of all classes.
+        Means over at most 500 draws, recentred: on digits and Wine they differ from those over 4000
+        draws by .001 in the mean, half as much as another ``random_state`` changes them. Without
+        what the training samples do not determine: its posterior is the prior, and it would only
+        add the same noise to the scores of all classes.
         """
-        out = np.empty((len(X), self.draws.bias.shape[1]))
-        for part, _, latent in self._latent(X, outside=False):
-            out[part] = self._calibrated(latent @ self.draws.weights + self.draws.bias[:, None])
+        draws, effects = self._averaged
+        out = np.empty((len(X), draws.bias.shape[1]))
+        for part, whitened, residuals in self.feature_map.blocks(X, _block(draws)):
+            bias = draws.bias
+            if residuals is not None:
+                origin = np.zeros((1, whitened.shape[1]))
+                nothing = np.zeros((1, self.feature_map.n_views))
+                lacking = _spread(draws, residuals)
+                bias = bias + (draws.latent(origin, nothing, lacking) @ draws.weights)[:, 0]
+            out[part] = self._calibrated((whitened @ effects).reshape(-1, *bias.shape) + bias)
         return out
 
     def log_probabilities_at(self, latent: FloatArray) -> FloatArray:
@@ -324,17 +358,17 @@ class BSDRPosterior:
         Of a sample whose other coordinates are those of the mean of the training samples; what all
         samples share, the shift, scale and shear of each draw, is averaged over.
         """
-        total = len(self.draws.scale)
-        kept = np.linspace(0, total - 1, min(_GRID_DRAWS, total)).round().astype(np.int64)
+        kept = evenly_spaced(len(self.draws.scale), _GRID_DRAWS)
         aligned = self.coordinates.align(self.draws, kept)
         weights = aligned.weights[:, : self.n_components]
         out = np.empty((len(latent), aligned.bias.shape[1]))
-        for part in gen_batches(len(latent), self._block):
-            out[part] = self._calibrated(latent[part] @ weights + aligned.bias[:, None])
+        for part in gen_batches(len(latent), _block(aligned)):
+            eta = latent[part] @ weights + aligned.bias[:, None]
+            out[part] = self._calibrated(np.swapaxes(eta, 0, 1))
         return out
 
     def _calibrated(self, eta: FloatArray) -> FloatArray:
-        """Normalised log probabilities from eta (S, M, K), (M, K)."""
+        """Normalised log probabilities from eta (M, S, K), (M, K)."""
         return class_log_probabilities(eta, self.target, self.lapse, self.calibration)
 
     def moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -342,32 +376,26 @@ class BSDRPosterior:
         assert self.draws.noise_scale is not None
         noise = np.mean(self.draws.noise_scale**2, axis=0)
         mean, std = (np.empty((len(X), len(noise))) for _ in range(2))
-        for part, _, latent in self._latent(X, outside=True):
+        for part, _, latent in self._latent(X):
             eta = latent @ self.draws.weights + self.draws.bias[:, None]
             mean[part] = eta.mean(axis=0)
             std[part] = np.sqrt(eta.var(axis=0) + noise)
         return mean, std
 
-    def _latent(
-        self, X: FloatArray, *, outside: bool
-    ) -> Iterator[tuple[IntArray, FloatArray, FloatArray]]:
-        """Blocks of scaled samples, their whitened features, and latent coordinates by draw.
-
-        With or without the part ``outside`` that the training samples do not determine.
-        """
-        projection = self.draws.projection
-        feature_map = self.feature_map
-        for part, whitened, residuals in feature_map.blocks(X, self._block):
-            missing = None
-            sd = np.zeros((len(part), feature_map.n_views))
-            if outside:
-                sd = feature_map.outside_sd(X[part])
-            if residuals is not None:
-                moments = residuals.T @ residuals / len(residuals)
-                missing = projection @ moments @ np.swapaxes(projection, 1, 2)
+    def _latent(self, X: FloatArray) -> Iterator[tuple[IntArray, FloatArray, FloatArray]]:
+        """Blocks of scaled samples, their whitened features, and latent coordinates by draw."""
+        for part, whitened, residuals in self.feature_map.blocks(X, _block(self.draws)):
+            missing = None if residuals is None else _spread(self.draws, residuals)
+            sd = self.feature_map.outside_sd(X[part])
             yield part, whitened, self.draws.latent(whitened, sd, missing)
 
-    @property
-    def _block(self) -> int:
-        """Number of samples whose linear predictors under all draws fit into memory."""
-        return int(np.clip(_BLOCK // self.draws.bias.size, 1, _CHUNK))
+
+def _spread(draws: Parameters, residuals: FloatArray) -> FloatArray:
+    """Covariance (S, R, R) of latent coordinates from residuals (N, B) of missing views."""
+    moments = residuals.T @ residuals / len(residuals)
+    return draws.projection @ moments @ np.swapaxes(draws.projection, 1, 2)
+
+
+def _block(draws: Parameters) -> int:
+    """Number of samples whose linear predictors under the draws fit into memory."""
+    return int(np.clip(_BLOCK // draws.bias.size, 1, _CHUNK))

@@ -116,18 +116,16 @@ def _hessian(eta: FloatArray, y: IntArray, lapse: float, slope: FloatArray) -> F
     return second
 
 
-def probabilities(eta: ArrayLike, lapse: float = 0.0) -> FloatArray:
-    """Normalised probabilities of all classes, (..., K), from finite eta (..., K).
+def mean_probabilities(eta: ArrayLike, lapse: float = 0.0) -> FloatArray:
+    """Means over draws of the probabilities of all classes, (M, K), from finite eta (M, S, K).
 
-    The nodes are those of the largest utility. Largest observed absolute errors: 5e-8 for up to 10
-    classes, 4e-7 for 20, 2e-6 for 26, 6e-5 for 100.
+    In single precision, normalised, by the nodes of the largest utility. Largest observed absolute
+    errors: 4e-7 for up to 20 classes, 2e-6 for 26, 6e-5 for 100.
     """
     eta = np.ascontiguousarray(eta, dtype=np.float64)
-    flat = eta.reshape(-1, eta.shape[-1])
-    out = np.empty(flat.shape)
-    table = nodes(eta.dtype).table
-    _probabilities(flat, lapse, np.ones(N_NODES), table, out)
-    return out.reshape(eta.shape)
+    out = np.empty((len(eta), eta.shape[2]))
+    _mean_probabilities(eta, lapse, np.ones(N_NODES), nodes(np.dtype(np.float32)).table, out)
+    return out
 
 
 class Nodes(NamedTuple):
@@ -262,35 +260,38 @@ def _factors(
 
 
 @njit(**OPTIONS)
-def _probabilities(
+def _mean_probabilities(
     eta: FloatArray, lapse: float, weight: FloatArray, table: FloatArray, out: FloatArray
 ) -> None:
-    """Fill ``out`` (M, K)."""
-    n_samples, k = eta.shape
-    work = np.empty((k + 1) * ROW)
+    """Fill ``out`` (M, K) with means over the draws of eta (M, S, K)."""
+    n_samples, n_draws, k = eta.shape
+    work = np.empty((k + 1) * ROW, table.dtype)
     near = np.empty(k, np.int64)
+    part = np.empty(k)
     for q in range(N_NODES):
         work[q] = weight[q]
     for n in range(n_samples):
-        best = eta[n, 0]
-        n_near = 0
-        for j in range(1, k):
-            best = max(best, eta[n, j])
         for j in range(k):
             out[n, j] = 0.0
-            if best - eta[n, j] < _DECIDED:
+        for s in range(n_draws):
+            best = eta[n, s, 0]
+            for j in range(1, k):
+                best = max(best, eta[n, s, j])
+            n_near = 0
+            for j in range(k):
                 near[n_near] = j
-                n_near += 1
-        for i in range(n_near):
-            gap = best - eta[n, near[i]]
-            _multiply(gap, table, work[i * ROW : (i + 2) * ROW])
-        total = 0.0
-        last = work[n_near * ROW : (n_near + 1) * ROW]
-        for q in range(N_NODES):
-            last[_BELOW + q] = 1.0
-        for i in range(n_near - 1, -1, -1):
-            part = _divide(work[i * ROW : (i + 2) * ROW], len(weight))
-            out[n, near[i]] = max(part, 0.0)
-            total += out[n, near[i]]
+                n_near += best - eta[n, s, j] < _DECIDED
+            for i in range(n_near):
+                gap = best - eta[n, s, near[i]]
+                _multiply(gap, table, work[i * ROW : (i + 2) * ROW])
+            last = work[n_near * ROW : (n_near + 1) * ROW]
+            for q in range(N_NODES):
+                last[_BELOW + q] = 1.0
+            total = 0.0
+            for i in range(n_near - 1, -1, -1):
+                part[i] = max(_divide(work[i * ROW : (i + 2) * ROW], len(weight)), 0.0)
+                total += part[i]
+            for i in range(n_near):
+                out[n, near[i]] += part[i] / total
         for j in range(k):
-            out[n, j] = (1.0 - lapse) * out[n, j] / total + lapse / k
+            out[n, j] = (1.0 - lapse) * out[n, j] / n_draws + lapse / k

@@ -139,9 +139,9 @@ class BSDRProblem:
 
     def linear_predictor(self, theta: FloatArray) -> FloatArray:
         """eta of the samples, (S, N, K)."""
-        return self._by_sample(theta).transpose(1, 0, 2)
+        return self.by_sample(theta).transpose(1, 0, 2)
 
-    def _by_sample(self, theta: FloatArray) -> FloatArray:
+    def by_sample(self, theta: FloatArray) -> FloatArray:
         """eta of the samples, (N, S, K), by one product for all vectors."""
         loadings, bias, _, _ = self.split(theta)
         shape = self.X.shape[1], len(theta), self.contrasts.shape[1]
@@ -184,7 +184,7 @@ class BSDRProblem:
         """
         loadings, _, _, log_scale = self.split(theta)
         scale = self.column_scale(theta)[:, :, None]
-        eta = self._by_sample(theta)
+        eta = self.by_sample(theta)
         flat = eta.reshape(1, -1, eta.shape[2])
         y = np.repeat(self.y, len(theta), axis=0)
         each, slope = label_log_likelihood(flat, y, self.target, self.priors.lapse)

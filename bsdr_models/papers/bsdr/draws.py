@@ -219,7 +219,7 @@ class BSDRDraws:
             if len(centre) > 1:
                 centre = np.repeat(centre, repeats, axis=0)
             eta = (centre + sd * noise[:, None]) @ weights + bias[:, None]
-            out[part] = class_log_probabilities(eta, self.target, LAPSE)
+            out[part] = class_log_probabilities(np.swapaxes(eta, 0, 1), self.target, LAPSE)
         return out
 
     def log_likelihood(self, X: FloatArray, y: np.ndarray) -> FloatArray:
