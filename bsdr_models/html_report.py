@@ -2,14 +2,18 @@
 
 import base64
 import io
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import date
 from html import escape
 from importlib.metadata import version
+from importlib.resources import files
 from pathlib import Path
 from platform import python_version
+from string import Template
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -17,67 +21,34 @@ import pandas as pd
 import xarray as xr
 from matplotlib.axes import Axes
 from sklearn.base import BaseEstimator
-from sklearn.calibration import CalibrationDisplay
-from sklearn.metrics import ConfusionMatrixDisplay
 
 from bsdr_models.estimators.base import Estimator, last_step
-from bsdr_models.inference.spec import ATTRIBUTE, ModelSpec, find_spec
-from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, TargetLike
+from bsdr_models.inference.spec import ModelSpec, find_spec
+from bsdr_models.lazy import annex
+from bsdr_models.metrics import baseline, lack_of_signal
+from bsdr_models.numerics.arrays import SamplesLike, TargetLike
 from bsdr_models.persistence import write_file
 from bsdr_models.plots import plot_features
 from bsdr_models.plots._read import Classes
-from bsdr_models.plots._style import figure_of, literal, new_figures_closed
-from bsdr_models.plots.map import draw_map, read_map
-from bsdr_models.summary import to_html
+from bsdr_models.plots._style import axes_or_new, figure_of, styled
+from bsdr_models.plots.map import GOOD, Shown, draw_map, read_map
+from bsdr_models.summary import summarise, to_html
 
 DPI = 150  # sharp on paper, some 100 kB for a picture
-N_BINS = 5  # of the reliability: groups of equally many samples
-MOST_WRITTEN = 12  # classes whose counts are written into the confusion matrix
+# Pixels of a page to an inch of a picture, so that letters have 8 to 14 pixels on any screen. A
+# picture that is wider than the page scrolls.
+LEAST_SCALE = 70
+MOST_SCALE = 105
 PACKAGES = ("bsdr_models", "numpy", "scipy", "scikit-learn", "pymc", "arviz", "matplotlib")
 MAP = (
-    "Colour and marker of a point are its true class, the background is the predicted class. "
-    "Hollow points are doubtful, ringed ones wrong. Points that would hide each other are moved "
-    "apart."
+    "Each point is a sample. Samples with similar predictions are near each other, those between "
+    "two classes are doubtful. Colour and marker are the true class, the background is the "
+    "predicted one, in steps from a probability of 50, 70 and 90%. Hollow points are predicted "
+    "with less than 70%, ringed ones wrongly."
 )
-RELIABILITY = (
-    "Left: of predictions made with 80 %, eight in ten should be right, so that points lie on the "
-    "diagonal. Right: true classes, and what they are predicted as."
-)
-PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-body {{ font: 1rem/1.45 sans-serif; color: #222; max-width: 54rem; margin: 1.5rem auto;
-        padding: 0 1rem; overflow-wrap: anywhere }}
-h1 {{ font-size: 1.5rem }} h2 {{ font-size: 1.15rem; margin: 1.6rem 0 0.4rem }}
-img {{ max-width: 100% }}
-figure {{ margin: 0 0 1rem; break-inside: avoid }}
-figcaption {{ color: #555; font-size: 0.9rem }}
-.verdict {{ font-weight: bold }}
-table {{ border-collapse: collapse; font-size: 0.9rem }}
-th, td {{ text-align: left; vertical-align: top; padding: 0.1rem 1rem 0.1rem 0 }}
-th {{ font-weight: normal; color: #555; min-width: 8rem }}
-pre {{ white-space: pre-wrap; font-size: 0.85rem }}
-@page {{ size: A4; margin: 12mm }}
-@media print {{
-  body {{ font-size: 8.5pt; line-height: 1.3; margin: 0; max-width: none }}
-  h2 {{ font-size: 10pt; margin: 2mm 0 1mm }}
-  img {{ max-height: 112mm }}
-  .page {{ break-before: page }}
-  table, pre {{ font-size: 7pt; line-height: 1.15; margin: 0 }}
-  th, td {{ padding-top: 0; padding-bottom: 0 }}
-}}
-</style>
-</head>
-<body>
-<h1>{title}</h1>
-{parts}
-</body>
-</html>
-"""
+BOXES = "Boxes hold the middle half of the samples of a class; these features tell most alone."
+# Rows of the summary that are above the pictures.
+DATA = ("model", "samples", "features", "missing values", "groups", "classes", "labels", "outputs")
 
 
 def report(
@@ -85,11 +56,14 @@ def report(
     path: str | os.PathLike[str],
     X: SamplesLike | None = None,
     y: TargetLike | None = None,
+    *,
+    title: str | None = None,
 ) -> Path:
-    """Write verdict, map, reliability, confusion, features and settings as one HTML file.
+    """Write result, data, map, reliability, features and settings as one HTML file.
 
-    The file holds its pictures, needs no network, and prints on two pages. Parts that cannot be
-    made are left out: reliability and confusion need classes and held-out predictions.
+    The file holds its pictures, needs no network, can be read on a phone, and prints on three
+    pages. Parts that cannot be made are left out: confusion matrix, reliability and, for two
+    classes, the ROC curve need held-out predictions of known classes.
 
     Parameters
     ----------
@@ -104,6 +78,8 @@ def report(
         the training samples, where the fit has predicted them without their labels.
     y : array-like of shape (n_samples,), optional
         Their classes or values.
+    title : str, optional
+        Heading of the page, such as the name of the data; by default that of the model.
 
     Returns
     -------
@@ -133,7 +109,7 @@ def report(
     >>> X, y = load_wine(return_X_y=True)
     >>> tree = cross_validated_map(DGPLVMClassifier(random_state=0), X, y, cv=3, random_state=0)
     >>> with TemporaryDirectory() as folder:
-    ...     report(tree, f"{folder}/wine.html").name
+    ...     report(tree, f"{folder}/wine.html", title="Wine of three cultivars").name
     'wine.html'
     """
     model = fitted if isinstance(fitted, xr.DataTree) else last_step(fitted)
@@ -142,87 +118,117 @@ def report(
             raise ValueError("X and y are samples for a fitted estimator, not for a tree")
         tree = shown = model
         spec = find_spec(tree)
-        name = str(tree.attrs.get("model", "model"))
-        name = name if spec is None else name.upper()
-        attrs = {name: value for name, value in tree.attrs.items() if name != ATTRIBUTE}
-        settings = pd.Series(attrs).astype(str).to_frame("value")
+        rows = json.loads(tree.attrs.get("summary", "[]"))
+        settings = pd.DataFrame(rows or [["model", tree.attrs.get("model", "")]])
+        settings = settings.set_axis(["", "value"], axis=1).set_index("")
     elif isinstance(model, Estimator):
         tree = model.idata_
         shown = model._tree_of(X, y)
         spec = model._spec
-        name = type(model).__name__
-        settings = model.summary()
+        settings = summarise(model, scores=False)
     else:
         raise TypeError(
             "report takes a fitted estimator of this package, or a tree of cross_validated_map, "
             f"got {type(fitted).__name__}"
         )
-    parts = "\n".join([*_results(shown), *_features(tree), *_about(settings, spec)])
-    page = PAGE.format(title=f"Report of {escape(name)}", parts=parts)
-    write_file(path, page.encode())
+    samples = read_map(shown)
+    if samples.gain is not None:  # the caption of the features has the same one
+        tree = tree.copy()
+        tree.attrs |= samples.gain.attrs()
+    is_data = settings.index.isin(DATA)
+    parts = [
+        *_result(samples, tree.attrs),
+        to_html(settings[is_data]),
+        *_pictures(samples),
+        *_features(tree),
+    ]
+    page = Template(files("bsdr_models").joinpath("report.html").read_text("utf-8"))
+    text = page.substitute(
+        title=escape(title or f"Report of {settings.loc['model', 'value']}"),
+        date=f"{date.today():%d %B %Y}",
+        parts="\n".join(parts),
+        about="\n".join(_about(settings[~is_data], spec)),
+    )
+    write_file(path, text.encode())
     return Path(path)
 
 
-def _results(tree: xr.DataTree) -> Iterator[str]:
-    """Verdict, map, reliability and confusion of the samples of a tree."""
-    shown = read_map(tree)
-    if shown.verdict is not None:
-        text, shade = shown.verdict
-        yield f'<p class="verdict" style="color: {shade}">{escape(text)}.</p>'
-    yield f"<p>{escape(shown.header)}</p>"
-    ax = draw_map(replace(shown, header="", verdict=None))
-    yield _picture(ax, "Map of the samples", MAP)
-    known = shown.samples.truth >= 0
-    probability = shown.samples.probability
-    target = shown.samples.target
-    if known.any() and probability is not None and isinstance(target, Classes):
-        ax = _reliability(probability[known], target.index[known], target.names)
-        yield _picture(ax, "Reliability and confusion matrix", RELIABILITY)
+def _result(shown: Shown, attrs: Mapping[Any, Any]) -> Iterator[str]:
+    """The result in a sentence, and whether it is better than chance."""
+    samples = shown.samples
+    target = samples.target
+    text, verdict = shown.header, shown.verdict
+    if shown.gain is not None and isinstance(target, Classes):
+        known = samples.truth >= 0
+        counts = np.bincount(target.index[known], minlength=len(target.names))
+        most = target.names[counts.argmax()]
+        of = "training samples, each predicted without its label,"
+        of = of if shown.kind == "Training" else "held-out samples"
+        text = (
+            f"{np.mean(~samples.wrong[known]):.0%} of {known.sum()} {of} are right; the most "
+            f"frequent class, {most}, has {counts.max() / known.sum():.0%} of them."
+        )
+    elif "held_out_gain" in attrs and lack_of_signal(attrs) is None:
+        better = f"Better than {baseline(attrs.get('target'))}; gain in held-out log score: "
+        verdict = (
+            f"{better}{attrs['held_out_gain']:.2f} ± {attrs['held_out_gain_se']:.2f} nats",
+            GOOD,
+        )
+    yield f'<p class="lead">{escape(text)}</p>'
+    if verdict is not None:
+        text, shade = verdict
+        yield f'<p class="{"good" if shade == GOOD else "bad"}">{escape(text)}.</p>'
 
 
-@new_figures_closed()
-def _reliability(probability: FloatArray, index: IntArray, names: tuple[str, ...]) -> Axes:
-    """Plot calibration of probabilities (M, K), and confusion of classes with indices (M,)."""
-    best = probability.argmax(axis=1)
-    stated = probability.max(axis=1)
-    axes = plt.subplots(1, 2, figsize=(9.4, 4.2), layout="constrained")[1]
-    CalibrationDisplay.from_predictions(
-        best == index, stated, n_bins=N_BINS, strategy="quantile", name="predictions", ax=axes[0]
+def _pictures(shown: Shown) -> Iterator[str]:
+    """Map, confusion, reliability and ROC curve of samples."""
+    yield f"<h2>Map of the samples</h2>\n{_picture(_map(shown), 'Map', MAP)}"
+    samples = shown.samples
+    known = samples.truth >= 0
+    if samples.probability is None or not known.any() or not isinstance(samples.target, Classes):
+        return
+    pictures = annex("compare.predictions").draw_predictions(
+        samples.probability[known], samples.target.index[known], samples.target.names
     )
-    axes[0].set(xlabel="probability of the predicted class", ylabel="share right")
-    ConfusionMatrixDisplay.from_predictions(
-        index,
-        best,
-        labels=np.arange(len(names)),
-        display_labels=[literal(name) for name in names],
-        include_values=len(names) <= MOST_WRITTEN,
-        xticks_rotation=90.0 if len("".join(names)) > 40 else 0.0,
-        cmap="Blues",
-        colorbar=False,
-        ax=axes[1],
+    figures = "".join(_picture(*each) for each in pictures)
+    yield f'<h2>Predictions</h2>\n<div class="beside">{figures}</div>'
+
+
+@styled
+def _map(shown: Shown) -> Axes:
+    """Map without what the page says, and without a legend if classes are named in it."""
+    ax = draw_map(
+        replace(shown, header="", verdict=None), ax=axes_or_new(None, width=5.2, height=4.6)
     )
-    axes[1].set(xlabel="predicted class", ylabel="true class")
-    axes[1].tick_params(labelsize=float(np.clip(160.0 / len(names), 4.0, 10.0)))
-    return axes[0]
+    ax.set_title("", loc="left")
+    if shown.convinced and (legend := ax.get_legend()) is not None:
+        legend.remove()
+    return ax
 
 
 def _features(tree: xr.DataTree) -> Iterator[str]:
-    """Effects of the features, if the tree has coefficients or slopes."""
+    """Effects of the features, and values of the first ones in each class, as far as known."""
     if "fit" in tree.children and "feature_relevance" in tree["fit"]:
         ax = plot_features(tree)
-        yield f'<h2 class="page">Features</h2>\n{_picture(ax, "Effects of the features")}'
+        ax.set_title("", loc="left")
+        yield f"<h2>Effects of the features</h2>\n{_picture(ax, 'Effects of the features')}"
+    pictures = annex("compare.predictions").draw_boxes(tree)
+    if boxes := "".join(_picture(*each) for each in pictures):
+        yield f'<h2>First features</h2>\n<p class="soft">{BOXES}</p>'
+        yield f'<div class="beside">{boxes}</div>'
 
 
 def _about(settings: pd.DataFrame, spec: ModelSpec | None) -> Iterator[str]:
     """Settings, versions of packages, and the paper to cite."""
-    yield f"<h2>Settings and diagnostics</h2>\n{to_html(settings)}"
+    if len(settings):
+        yield f"<h2>Settings and diagnostics</h2>\n{to_html(settings)}"
     used = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
-    yield f"<h2>Versions</h2>\n<p>Python {python_version()}, {used}; {date.today():%d %B %Y}.</p>"
+    yield f"<h2>Versions</h2>\n<p>Python {python_version()}, {used}.</p>"
     if spec is not None:
         yield f"<h2>Please cite</h2>\n<pre>{escape(spec.citation_bibtex)}</pre>"
 
 
-def _picture(ax: Axes, title: str, caption: str = "") -> str:
+def _picture(ax: Axes, name: str, caption: str = "") -> str:
     """The figure of Axes as an element of the page, closed."""
     figure = figure_of(ax)
     file = io.BytesIO()
@@ -231,5 +237,7 @@ def _picture(ax: Axes, title: str, caption: str = "") -> str:
     finally:
         plt.close(figure)
     data = base64.b64encode(file.getvalue()).decode()
-    image = f'<img alt="{escape(title)}" src="data:image/png;base64,{data}">'
-    return f"<figure>{image}<figcaption>{escape(caption)}</figcaption></figure>"
+    least, most = (round(scale * figure.get_figwidth()) for scale in (LEAST_SCALE, MOST_SCALE))
+    image = f'<img alt="{name}" style="min-width: {least}px" src="data:image/png;base64,{data}">'
+    size = f"flex: 1 1 {least}px; max-width: min(100%, {most}px)"
+    return f'<figure style="{size}">{image}<figcaption>{escape(caption)}</figcaption></figure>'

@@ -57,8 +57,11 @@ LAPLACE = (
 )
 
 
-def summarise(model: "Estimator") -> pd.DataFrame:
-    """Names and values of a fitted estimator, as text; remarks are the last rows."""
+def summarise(model: "Estimator", *, scores: bool = True) -> pd.DataFrame:
+    """Names and values of a fitted estimator, as text; remarks are the last rows.
+
+    Held-out ``scores`` can be left out, where others are shown.
+    """
     rows = {"model": type(model).__name__}
     for name, value in model.selected_params().items():
         rows[name] = f"{value:.3g}" if isinstance(value, float) else str(value)
@@ -68,9 +71,9 @@ def summarise(model: "Estimator") -> pd.DataFrame:
         | _metric(model)
         | _fit(model)
         | _components(model)
-        | _predictions(model)
+        | _predictions(model, scores=scores)
     )
-    remarks = _remarks(model)
+    remarks = _remarks(model, scores=scores)
     index = [*rows, *["remark"] * len(remarks)]
     return pd.DataFrame({"value": [*rows.values(), *remarks]}, index=index)
 
@@ -189,25 +192,25 @@ def _components(model: "Estimator") -> dict[str, str]:
     return rows
 
 
-def _predictions(model: "Estimator") -> dict[str, str]:
+def _predictions(model: "Estimator", *, scores: bool) -> dict[str, str]:
     """Temperature, and the score of held-out samples."""
     rows = {}
     if hasattr(model, "temperature_") and model._context.target != "regression":
         rows["temperature"] = ", ".join(f"{value:.2g}" for value in np.ravel(model.temperature_))
-    if np.isfinite(getattr(model, "held_out_score_", np.nan)):
+    if scores and np.isfinite(getattr(model, "held_out_score_", np.nan)):
         rows["held-out log score"] = f"{model.held_out_score_:.3f} nats per sample"
-    if np.isfinite(getattr(model, "held_out_gain_", np.nan)):
+    if scores and np.isfinite(getattr(model, "held_out_gain_", np.nan)):
         gain = f"{round(model.held_out_gain_, 3) + 0.0:.3f} ± {model.held_out_gain_se_:.3f}"
         base = baseline(model._context.target).removeprefix("the ")
         rows[f"gain over {base}"] = gain
     return rows
 
 
-def _remarks(model: "Estimator") -> list[str]:
+def _remarks(model: "Estimator", *, scores: bool) -> list[str]:
     """What a reader should know, most important first."""
     attrs = _diagnostics(model)
     method = model._method
-    reason = lack_of_signal({**attrs, "target": model._context.target})
+    reason = lack_of_signal({**attrs, "target": model._context.target}) if scores else None
     messages = [*model._result.messages, *([] if reason is None else [no_signal(reason)])]
     remarks = [message[0].upper() + message[1:] + "." for message in dict.fromkeys(messages)]
     if hasattr(model, "objective_"):

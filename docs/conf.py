@@ -66,9 +66,11 @@ extensions = [
     "sphinx_design",
 ]
 templates_path = ["_templates"]
-exclude_patterns = ["_build", "_templates"]
+# Decisions are read in the repository.
+exclude_patterns = ["_build", "_templates", "decisions"]
 # Pages for developers are reached by links alone.
-DEVELOPERS = ("architecture", "terms", "benchmarks/floors", "decisions/*")
+DEVELOPERS = ("architecture", "terms", "benchmarks/floors")
+DECISION = r"\[([^]]+)\]\(\S*decisions/0*(\d+)[^)]*\)"
 default_role = "literal"
 suppress_warnings = ["mystnb.unknown_mime_type"]
 
@@ -126,6 +128,13 @@ def _skip_what_scikit_learn_documents(
     return skip or (getattr(obj, "__module__", None) or "").startswith("sklearn")
 
 
+def _decisions_by_number(app: Any, page: str | Path, *args: Any) -> None:
+    """Replace links to decisions, which are not on the site, by their numbers."""
+    source: list[str] = args[-1]
+    source[0] = re.sub(rf"\({DECISION}\)", r"(\1: decision \2 in the repository)", source[0])
+    source[0] = re.sub(DECISION, r"\1", source[0])
+
+
 def _only_by_link(app: Any, page: str, source: list[str]) -> None:
     """Keep pages for developers out of the search and the contents; other pages link to them."""
     if any(Path(page).match(pattern) for pattern in DEVELOPERS):
@@ -135,4 +144,6 @@ def _only_by_link(app: Any, page: str, source: list[str]) -> None:
 def setup(app: Any) -> None:
     """Connect the functions above."""
     app.connect("autodoc-skip-member", _skip_what_scikit_learn_documents)
+    app.connect("source-read", _decisions_by_number)
+    app.connect("include-read", _decisions_by_number)
     app.connect("source-read", _only_by_link)

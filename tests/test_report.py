@@ -30,6 +30,8 @@ from bsdr_models import (
     report,
 )
 
+OF_PREDICTIONS = ["Map", "Confusion matrix", "Reliability"]
+BOXES = ["Box plots"] * 4
 NAMES = np.array(["<b>Barolo</b>", "Grignolino & co", "Barbera"])
 
 
@@ -38,11 +40,12 @@ class Page(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.loaded, self.tags, self.text = [], [], ""
+        self.loaded, self.tags, self.pictures, self.text = [], [], [], ""
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
         self.tags.append(tag)
+        self.pictures += [value for name, value in attrs if name == "alt"]
         self.loaded += [value for name, value in attrs if name in ("src", "href")]
 
     def handle_data(self, data):
@@ -71,7 +74,8 @@ def held_out(wine):
 
 def test_the_file_holds_its_pictures_and_needs_no_network(held_out, tmp_path):
     page = page_of(held_out, tmp_path / "wine.html")
-    assert len(page.loaded) == page.tags.count("img") == 3  # map, reliability, features
+    assert page.pictures == [*OF_PREDICTIONS, "Effects of the features", *BOXES]
+    assert len(page.loaded) == page.tags.count("img") == 8
     assert not {"script", "link", "b"} & {*page.tags}  # names of classes are text
     for source in page.loaded:
         kind, data = source.split(",")
@@ -81,26 +85,48 @@ def test_the_file_holds_its_pictures_and_needs_no_network(held_out, tmp_path):
     assert "url(" not in (tmp_path / "wine.html").read_text()
 
 
-def test_figures_of_the_report_are_those_of_scikit_learn(held_out, tmp_path):
+def test_numbers_of_the_report_are_those_of_scikit_learn(held_out, tmp_path):
     text = page_of(held_out, tmp_path / "wine.html").text
     new = held_out["predictions"]
-    loss = log_loss(new["y"], new["probability"], labels=new["outcome"].values)
     right = np.mean(new["y"].values == new["predicted"].values)
-    assert f"60 held-out samples · {right:.0%} right" in text
-    assert f"log loss {loss:.2f} (" in text
-    assert "Better than chance; gain over the class frequencies" in text
+    assert f"{right:.0%} of 60 held-out samples are right; the most frequent class" in text
+    labels = new["outcome"].values
+    loss = log_loss(new["y"], new["probability"], labels=labels)
+    frequency = np.tile(new["class_frequency"], (60, 1))
+    gain = log_loss(new["y"], frequency, labels=labels) - loss
+    assert f"Better than chance; gain over the class frequencies: {gain:.2f} ±" in text
     assert "Du, Changying" in text
     assert re.search(r"scikit-learn \d+\.\d+", text)
 
 
-def test_a_fitted_estimator_is_reported_with_its_summary(wine, tmp_path):
-    model = make_pipeline(StandardScaler(), DGPLVMClassifier(random_state=0)).fit(*wine)
-    text = page_of(model, tmp_path / "wine.html").text
-    for name, value in model[-1].summary()["value"].items():
-        assert name in text
-        assert unescape(value) in text
-    assert "60 training samples, predicted without their labels" in text
-    assert "Report of DGPLVMClassifier" in text
+def test_both_recipes_have_the_summary_and_one_gain(held_out, wine, tmp_path):
+    model = make_pipeline("passthrough", BM2PCAClassifier(random_state=0)).fit(*wine)
+    summary = model[-1].summary()["value"]
+    for fitted in (model, held_out):
+        text = page_of(fitted, tmp_path / "wine.html").text
+        for name, value in summary.items():
+            if not name.startswith(("held-out", "gain")):
+                assert name in text
+                assert unescape(value) in text
+        assert len(re.findall(r"\d ± \d", text)) == 1
+        assert "Report of BM2PCAClassifier" in text
+    report(model, tmp_path / "wine.html", title="Wine <1991>")
+    text = (tmp_path / "wine.html").read_text()
+    assert "<h1>Wine &lt;1991&gt;</h1>" in text
+    assert "60 training samples, each predicted without its label, are right" in text
+
+
+def test_two_classes_have_a_roc_curve(wine, tmp_path):
+    X, y = wine
+    model = make_pipeline(StandardScaler(), LogisticRegression())
+    with plt.style.context("dark_background"):
+        tree = cross_validated_map(model, X, y == NAMES[0], cv=3, random_state=0)
+        path = report(tree, tmp_path / "two.html")
+    page = Page(path.read_text())
+    assert page.pictures == [*OF_PREDICTIONS, "ROC curve"]
+    for source in page.loaded:  # white in a dark style too
+        picture = matplotlib.image.imread(io.BytesIO(base64.b64decode(source.split(",")[1])))
+        assert picture[:3].min() > 0.99
 
 
 @pytest.fixture(scope="module")
@@ -124,8 +150,8 @@ def test_new_samples_of_a_fitted_estimator_are_reported_with_its_features(wine, 
     path = tmp_path / "new.html"
     assert report(model, path, X[1::2], y[1::2]) == path
     page = Page(path.read_text())
-    assert page.tags.count("img") == 3
-    assert "30 held-out samples" in page.text
+    assert page.pictures == [*OF_PREDICTIONS, "Effects of the features", *BOXES]
+    assert "of 30 held-out samples are right" in page.text
     with pytest.raises(ValueError, match="X and y are samples for a fitted estimator"):
         report(model.idata_, path, X, y)
     with pytest.raises(ValueError, match="y is given without the samples X"):
@@ -136,15 +162,17 @@ def test_what_cannot_be_made_is_left_out(wine, tmp_path):
     X, _ = wine
     model = BSDRRegressor(random_state=0).fit(X, X["alcohol"])
     page = page_of(model, tmp_path / "alcohol.html")
-    assert page.tags.count("img") == 2  # neither reliability nor confusion
+    assert page.pictures == ["Map", "Effects of the features"]
+    assert "Better than a model without features" in page.text
     foreign = make_pipeline(StandardScaler(), LogisticRegression())
     tree = cross_validated_map(foreign, *wine, cv=3, random_state=0)
     page = page_of(tree, tmp_path / "logistic.html")
-    assert page.tags.count("img") == 2  # no features
+    assert page.pictures == OF_PREDICTIONS
+    assert "features13" in page.text.replace("\n", "").replace(" ", "")
     assert "Please cite" not in page.text
     model = DGPLVMClassifier(random_state=0).fit(*wine)
     page = page_of(model.predict_idata(X), tmp_path / "unlabelled.html")
-    assert page.tags.count("img") == 1
+    assert page.pictures == ["Map"]
     assert "60 samples without known labels" in page.text
     assert "nan" not in page.text
 

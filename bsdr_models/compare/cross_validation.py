@@ -5,11 +5,13 @@ more features than samples even arbitrary labels separate. Held-out samples with
 overlap.
 """
 
+import json
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from sklearn import get_config
 from sklearn.base import BaseEstimator, clone
@@ -31,14 +33,15 @@ from sklearn.utils.validation import _num_samples, column_or_1d, has_fit_paramet
 from bsdr_models.compare.plane import check_probabilities
 from bsdr_models.data.targets import read_groups
 from bsdr_models.data.validation import check_samples
-from bsdr_models.estimators.base import last_step
+from bsdr_models.estimators.base import Estimator, last_step
 from bsdr_models.inference.dims import LABEL, OBS
 from bsdr_models.inference.latent_grid import class_frequency
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, TargetLike
-from bsdr_models.numerics.process_state import recorded_warnings
+from bsdr_models.numerics.process_state import DataWarning, recorded_warnings
 from bsdr_models.numerics.rng import RandomState, as_generator
 from bsdr_models.options import N_JOBS, check_parameters
+from bsdr_models.summary import summarise
 
 # Positions of training samples and of those held out.
 type Fold = tuple[IntArray, IntArray]
@@ -150,8 +153,11 @@ def cross_validated_map(
             "unlabelled samples"
         )
     tree = xr.DataTree(xr.Dataset(attrs={"model": type(last).__name__}))
-    if hasattr(last, "idata_"):
+    summary = pd.Series({"model": type(last).__name__, "features": f"{np.shape(X)[1]}"})
+    if isinstance(last, Estimator):
         tree = last.idata_.copy()
+        summary = summarise(last, scores=False)["value"]
+    tree.attrs["summary"] = json.dumps([*summary.items()])  # for a report
     if reuse_settings:
         estimator = _with_settings_of(full)
     labels = np.unique(y)
@@ -159,7 +165,7 @@ def cross_validated_map(
     def predict(task: tuple[int, Fold]) -> xr.Dataset:
         number, fold = task
         # The fit to all samples has warned.
-        with recorded_warnings("features are constant in the training"):
+        with recorded_warnings(category=DataWarning):
             _, p = predict_fold(estimator, X, y, fold, labels, own_groups)
         test = fold[1]
         part = {

@@ -27,7 +27,7 @@ from sklearn.utils.validation import (
 )
 
 from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray, SamplesLike, TargetLike
-from bsdr_models.numerics.process_state import warn
+from bsdr_models.numerics.process_state import DataWarning, warn
 from bsdr_models.numerics.row_space import Rows
 from bsdr_models.numerics.scaling import Scaler
 
@@ -79,10 +79,12 @@ def validate_samples(
     row, column = np.argwhere(lost)[0]
     name = list(table.columns)[column] if _is_frame(table) else int(column)
     kind = "Regressor" if is_regressor(estimator) else "Classifier"
+    n = len(lost)
+    some = lost.any(axis=1).sum()
     raise ValueError(
-        f"Input X contains NaN, first in row {row} and column {name!r}, in "
-        f"{lost.any(axis=1).sum()} of {len(lost)} samples: impute its values in a pipeline, use "
-        f"BM2PCA{kind}, which takes NaN as a missing value, or drop these samples"
+        f"Input X contains NaN, first in row {row} and column {name!r}; {some} of {n} samples have "
+        f"one, {n - some} are complete: impute the values, as by SimpleImputer in a pipeline, or "
+        f"use BM2PCA{kind}, which takes NaN as a missing value"
     )
 
 
@@ -503,7 +505,8 @@ def check_variation(estimator: BaseEstimator, scaler: Scaler) -> Scaler:
     if names:
         warn(
             f"{len(names)} of {scaler.constant.size} features are constant in the training samples "
-            f"and are ignored: {listed}"
+            f"and are ignored: {listed}",
+            DataWarning,
         )
     return scaler
 

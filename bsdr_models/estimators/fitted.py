@@ -27,7 +27,7 @@ from bsdr_models.inference.spec import ModelSpec
 from bsdr_models.lazy import annex
 from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, TargetLike
 from bsdr_models.numerics.outliers import Reference
-from bsdr_models.numerics.process_state import numpy_errors, warn
+from bsdr_models.numerics.process_state import DataWarning, numpy_errors, warn
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.numerics.row_space import Rows
 from bsdr_models.numerics.scaling import Scaler, pad
@@ -203,7 +203,8 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Arguments, ABC):
             warn(
                 f"{count} of {len(X)} samples are unlike the training samples, so that their "
                 "predictions mean little: compare units and codes of missing values, and see "
-                "plots.plot_outliers(model.predict_idata(X), group='predictions')"
+                "plots.plot_outliers(model.predict_idata(X), group='predictions')",
+                DataWarning,
             )
 
     def _scale_new(self, X: SamplesLike) -> Rows:

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d
 from bsdr_models.data.validation import is_dask, read_labels
 from bsdr_models.large.chunks import of_chunks
 from bsdr_models.numerics.arrays import FloatArray
-from bsdr_models.numerics.process_state import recorded_warnings
+from bsdr_models.numerics.process_state import DataWarning, recorded_warnings
 from bsdr_models.numerics.scaling import Scaler
 
 # Numbers in an array of the samples of a chunk that are processed at once.
@@ -41,7 +41,7 @@ def map_chunks(method: Callable[..., Any], model: Any, X: Any, **options: Any) -
     """Result of a fitted model's method for the samples of a Dask array; it is lazy."""
     chunked = as_dask(X)
     of_chunk = partial(method, model, **options)
-    with recorded_warnings("unlike the training samples"):
+    with recorded_warnings(category=DataWarning):
         example = of_chunk(np.zeros((1, X.shape[1])))  # also checks the number of columns
     if not isinstance(example, np.ndarray):
         raise ValueError(

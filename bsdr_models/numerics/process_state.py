@@ -21,6 +21,10 @@ type Warned = list[warnings.WarningMessage]
 PACKAGE = (str(Path(__file__).parents[1]),)
 
 
+class DataWarning(UserWarning):
+    """Warning of samples, which fits to parts of them would repeat."""
+
+
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn of the line outside of the package that led here."""
     warnings.warn(message, category, skip_file_prefixes=PACKAGE)
@@ -48,9 +52,19 @@ class SharedContext:
                 self._context.__exit__(None, None, None)
 
 
+class _Recording:
+    """Matches any warning in a thread that records, as the text of a filter."""
+
+    def match(self, text: str) -> bool:
+        return _record.get() is not None
+
+
 @contextmanager
 def _dispatching() -> Iterator[None]:
-    """Context in which a warning goes to the record of its thread; without one it is shown."""
+    """Context in which a warning goes to the record of its thread; without one it is shown.
+
+    Filters remain those of the user in threads that do not record.
+    """
     with warnings.catch_warnings():
         show = warnings.showwarning
 
@@ -62,6 +76,7 @@ def _dispatching() -> Iterator[None]:
                 record.append(warnings.WarningMessage(*warned))
 
         warnings.simplefilter("always")
+        warnings.filters[0] = ("always", _Recording(), Warning, None, 0)  # type: ignore[index]
         warnings.showwarning = dispatch
         yield
 
@@ -83,8 +98,11 @@ def numpy_errors() -> np.errstate:
 
 
 @contextmanager
-def recorded_warnings(expected: str = "") -> Iterator[Warned]:
-    """Context that lists warnings of this thread; it shows those without an expected text later."""
+def recorded_warnings(expected: str = "", category: type[Warning] = Warning) -> Iterator[Warned]:
+    """Context that lists warnings of this thread.
+
+    Those that are not of the category, or lack an expected text, are shown later.
+    """
     record: Warned = []
     with _recording:
         token = _record.set(record)
@@ -93,5 +111,5 @@ def recorded_warnings(expected: str = "") -> Iterator[Warned]:
         finally:
             _record.reset(token)
     for each in record:
-        if expected not in str(each.message):
+        if expected not in str(each.message) or not issubclass(each.category, category):
             warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)

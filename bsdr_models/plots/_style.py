@@ -6,8 +6,7 @@ References
 """
 
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
@@ -29,7 +28,7 @@ PALETTE = (
 # Markers encode the class too, so that colour is never the only cue.
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
 INK = "#333333"
-GREY = "#8a8a8a"
+GREY = "#757575"  # letters in it can be read on white
 PALE = "#d0d0d0"
 PALER = "#e8e8e8"
 POSITIVE = PALETTE[0]
@@ -70,32 +69,25 @@ STYLE: dict[Any, Any] = {
 def styled[**P, T](plot: Callable[P, T]) -> Callable[P, T]:
     """Run `plot` in the style of the package, then restore the user's settings.
 
-    Only these keys are restored: the first figure may load a notebook's backend, which sets others.
+    An error closes the figures that were opened. Only these keys are restored: the first figure may
+    load a notebook's backend, which sets others.
     """
 
     @wraps(plot)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
         before = {name: rcParams[name] for name in STYLE}
+        figures = {*plt.get_fignums()}
         rcParams.update(STYLE)
         try:
-            with new_figures_closed():
-                return plot(*args, **kwargs)
+            return plot(*args, **kwargs)
+        except BaseException:
+            for number in {*plt.get_fignums()} - figures:
+                plt.close(number)
+            raise
         finally:
             rcParams.update(before)
 
     return wrapper
-
-
-@contextmanager
-def new_figures_closed() -> Iterator[None]:
-    """Context in which an error closes the figures that were opened."""
-    before = {*plt.get_fignums()}
-    try:
-        yield
-    except BaseException:
-        for number in {*plt.get_fignums()} - before:
-            plt.close(number)
-        raise
 
 
 def literal(name: object) -> str:
@@ -142,8 +134,7 @@ def name_features(ax: Axes, names: np.ndarray) -> None:
     ax.set_ylim(len(names) - 0.4, -0.6)
     ax.tick_params(axis="y", length=0)
     ax.grid(axis="y", visible=False)
-    if np.issubdtype(names.dtype, np.number):
-        ax.set_ylabel("feature")
+    ax.set_ylabel("feature")
 
 
 def set_title(

@@ -11,11 +11,7 @@ from bsdr_models.inference.trees import read
 from bsdr_models.numerics.outliers import q_limit, t2_limit
 from bsdr_models.plots._layers import Names, draw_points
 from bsdr_models.plots._read import read_target
-from bsdr_models.plots._style import (
-    INK,
-    set_title,
-    styled,
-)
+from bsdr_models.plots._style import INK, set_title, styled
 
 # Probability of each limit of normal samples.
 PROB = 0.95

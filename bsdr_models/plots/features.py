@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
+from scipy.signal import find_peaks
 
 from bsdr_models.inference.dims import CHAIN, COMPONENT, DRAW, FEATURE, LABEL
 from bsdr_models.inference.trees import read
@@ -41,6 +42,10 @@ WRITTEN = 0.9
 # Effects below this share of the widest interval, as a sparse prior gives, are those of no feature.
 NEGLIGIBLE = 1e-6
 MAX_PANELS = 4
+MAX_PEAKS = 5
+PROMINENT = 0.1  # height of a peak above its surroundings, relative to the highest
+LEAST_CHANNELS = 30  # of a spectrum
+SMOOTH = 0.9  # correlation of what neighbours explain, in a spectrum
 SHARES = 0.55  # width of the panel of selections, relative to the others
 GAP = 0.03  # between panels, relative to the Axes
 DARK = "#717581"
@@ -157,7 +162,8 @@ def plot_features(
     """Plot the effects of the features on the class scores, given the other features and alone.
 
     Features are in the order of :func:`features_table`, those that tell most alone first, and names
-    are dark if a feature is found at a false discovery rate of 5 %. One panel for each of the
+    are dark if a feature is found at a false discovery rate of 5 %. The caption names the peaks of a
+    spectrum, whose columns have numbers as names. One panel for each of the
     four class scores whose classes go best with the features that are shown, and one for two
     classes, whose scores are opposite. A line is the central interval with probability .9,
     its thick part that with .5, the point the median; filled and coloured if the sign has
@@ -357,6 +363,21 @@ def _unit(tree: xr.DataTree) -> str:
     return "unit" if standardize is False and tree.attrs["model"] == "bsdr" else "scaled unit"
 
 
+def _peaks(table: xr.Dataset) -> str:
+    """Where the features of a spectrum tell most: maxima along names that are numbers."""
+    try:
+        spectrum = table.sortby(table[FEATURE].astype(np.float64))
+    except ValueError:
+        return ""
+    height = spectrum["explained"].values
+    # Columns without names are numbers, too, and their neighbours differ.
+    if len(height) < LEAST_CHANNELS or np.corrcoef(height[1:], height[:-1])[0, 1] < SMOOTH:
+        return ""
+    at = find_peaks(height, prominence=PROMINENT * height.max())[0]
+    first = at[np.argsort(-height[at])][:MAX_PEAKS]
+    return f" Peaks: {', '.join(map(str, spectrum[FEATURE].values[first]))}." if len(at) else ""
+
+
 def _caption(tree: xr.DataTree, table: xr.Dataset, n: int, score: str, signs: bool) -> str:
     """What the plot of the first n features shows of the scores."""
     d = table.sizes[FEATURE]
@@ -365,6 +386,7 @@ def _caption(tree: xr.DataTree, table: xr.Dataset, n: int, score: str, signs: bo
     target, targets = kinds.get(tree.attrs.get("target", ""), ("class", "classes"))
     note = f"{'All' if n == d else f'{n} of {d}'} features."
     if "explained" in table:
+        note += _peaks(table)
         note += f" First are those that the {targets} explain best, each alone."
         found = int((table["false_discovery_rate"] <= FOUND).sum())
         note += f" {found} of {d} (dark names)" if found else " None"

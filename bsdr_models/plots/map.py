@@ -67,9 +67,14 @@ class Shown:
     place: _Place
     obs: np.ndarray
     kind: str  # "Held-out", "Training" or "New"
-    convinced: bool  # whether classes differ as far as is known
+    gain: HeldOutScore | None
     header: str
     verdict: tuple[str, str] | None  # text and colour
+
+    @property
+    def convinced(self) -> bool:
+        """Whether classes differ as far as is known."""
+        return self.gain is None or self.gain.signal
 
 
 def map_table(tree: xr.DataTree, group: Literal["fit", "predictions"] = "fit") -> xr.Dataset:
@@ -159,9 +164,9 @@ def plot_map(
     ellipse in the corner holds a typical sample's coordinates,
     relative to those of the others, with probability 0.5.
 
-    The header gives accuracy and log loss of the predictions and of the background alone, the share
-    of samples for which the two name the same class, and the log loss of the class frequencies
-    among the training samples. Unless the gain over these per sample, less 0.85 standard errors,
+    The header gives accuracy and log loss of the predictions and of the plane alone, and the log
+    loss of the class frequencies among the training samples. It warns if one sample in ten lies in
+    the colour of another class than the predicted one. Unless the gain over these per sample, less 0.85 standard errors,
     is above 0.01 nats, there is no background. One component has a strip for each class.
 
     Parameters
@@ -241,11 +246,14 @@ def read_map(
     if groups is not None:
         check_order(dataset[OBS], groups)
         found, index = name_groups(groups, dataset.sizes[OBS])
-        batches = Classes(index=index, names=tuple(map(str, found)), title="group")
+        days = tuple(str(each).removesuffix(" 00:00:00") for each in found)
+        batches = Classes(index=index, names=days, title="group")
+    hidden = 0
     kind = "Held-out" if "fold" in dataset else "Training" if group == "fit" else "New"
     if space == "predictions":
         dataset = read(tree, group, "probability")
         seen = dataset["probability"].notnull().all(LABEL).values
+        hidden = int((~seen).sum())
         dataset = dataset.isel({OBS: seen})
         target = _select(target, seen)
         batches = _select(batches, seen)
@@ -269,12 +277,13 @@ def read_map(
         if np.allclose(p.sum(axis=1), 1.0):
             samples = replace(samples, probability=p)
     gain = _held_out(dataset, samples)
-    convinced = gain is None or gain.signal
-    if not convinced:
+    if gain is not None and not gain.signal:
         place = place._replace(probability=None)
     header, verdict = _header(tree, kind, samples, gain, place)
+    if hidden:
+        header += f" · not drawn: {hidden} without a held-out prediction, as alone in a class"
     return Shown(samples=samples, place=place, obs=dataset[OBS].values, kind=kind,
-                 convinced=convinced, header=header, verdict=verdict)  # fmt: skip
+                 gain=gain, header=header, verdict=verdict)  # fmt: skip
 
 
 def _latent_coordinates(tree: xr.DataTree, dataset: xr.Dataset) -> _Place:
@@ -380,14 +389,13 @@ def _header(
     if kind == "Training":
         what = "training samples, predicted without their labels"
     text = f"{n} {what} · {right} · log loss {-gain.score:.2f} ({guess})"
-    agree = 1.0
-    if place.probability is not None:
-        agree = np.mean(class_at(place.probability, place.mean) == probability.argmax(axis=1))
-        text += f" · background and prediction agree for {agree:.0%}"
     gained = f"gain over the class frequencies: {gain.gain:z.2f} ± {gain.gain_se:.2f} nats"
     if not gain.signal:
         doubt = "Not shown to be better than chance, hence without background"
         return text, (f"{doubt}; {gained}", BAD)
+    agree = 1.0
+    if place.probability is not None:
+        agree = np.mean(class_at(place.probability, place.mean) == probability.argmax(axis=1))
     if agree < POOR:
         other = f"{1.0 - agree:.0%} of the samples lie in the colour of another class"
         careful = f"Better than chance; {gained}. Careful: {other} than the predicted one"

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from threading import get_ident
 
@@ -143,3 +144,16 @@ def test_threads_warn_and_fail_as_their_caller():
         assert sorted(str(each.message) for each in record) == ["call 1", "call 2"]
         with pytest.raises(FloatingPointError):
             run_in_threads(fail, [1, 0])
+
+
+@pytest.mark.parametrize("action", ["ignore", "error"])
+def test_a_thread_that_records_leaves_others_their_filters(action):
+    """While a stack fits, what other threads ignore stays quiet."""
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter(action)
+        with recorded_warnings() as record, ThreadPoolExecutor(1) as other:
+            warned = other.submit(warnings.warn, "theirs")
+            assert (warned.exception() is not None) == (action == "error")
+            warnings.warn("mine", stacklevel=1)
+    assert not shown
+    assert [str(each.message) for each in record] == ["mine"]

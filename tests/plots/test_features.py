@@ -1,6 +1,7 @@
 """Effects of the features: the table is that of the draws, and the picture that of the table."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 from matplotlib.collections import PathCollection
@@ -143,6 +144,23 @@ def test_the_plot_shows_the_table():
         white = (points.get_facecolors()[:, :3] == 1.0).all(axis=1)
         np.testing.assert_array_equal(white, one["sign_probability"] < 0.95)
     assert "3 of 4 features. First are those that the classes explain best" in caption(ax)
+
+
+@pytest.mark.parametrize("smooth", [True, False])
+def test_peaks_of_a_spectrum_are_named(smooth):
+    """And not those of features that have numbers as names, and are in no order."""
+    rng = np.random.default_rng(0)
+    place = np.arange(1100, 2300, 10)
+    y = np.arange(40) % 2
+    bands = sum(np.exp(-(((place - peak) / 60.0) ** 2)) for peak in (1450, 1940))
+    bands = bands if smooth else rng.permutation(bands)
+    spectra = np.outer(y - 0.5, bands) + np.cumsum(rng.normal(size=(40, 120)) * 0.02, axis=1)
+    model = BM2PCAClassifier(random_state=0).fit(pd.DataFrame(spectra, columns=place), y)
+    text = caption(plot_features(model.idata_))
+    assert ("Peaks: " in text) is smooth
+    if smooth:
+        peaks = [int(name) for name in text.split("Peaks: ")[1].split(".")[0].split(", ")]
+        assert np.abs(np.sort(peaks)[:2] - [1450, 1940]).max() <= 30
 
 
 def test_names_of_features_that_are_found_are_dark():
