@@ -8,12 +8,12 @@ from scipy.special import log_ndtr, logsumexp
 
 from benchmarks.page import table as as_markdown
 from benchmarks.timing import Work, medians
-from bsdr_models.numerics.arrays import FloatArray, ProjectionPrior
+from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.papers import orthant
 from bsdr_models.papers.bsdr import mean_field
 from bsdr_models.papers.bsdr.design import DenseDesign
 from bsdr_models.papers.bsdr.mean_field import Data, State, make_data
-from bsdr_models.papers.bsdr.priors import Priors
+from bsdr_models.papers.bsdr.priors import Priors, ProjectionPrior
 
 PRIORS = Priors()
 # Seconds of the argmax moments per sample, competing class and node: one factor in a bare loop

@@ -35,6 +35,7 @@ _PUBLIC = {
     "feature_stability": "bsdr_models.compare.stability",
     "from_trace": "bsdr_models.papers.traces",
     "load": "bsdr_models.persistence",
+    "predict_groups": "bsdr_models.papers.groups",
     "report": "bsdr_models.html_report",
 }
 

@@ -28,7 +28,7 @@ from bsdr_models.papers.bsdr.draws import N_DRAWS, standard_normals
 from bsdr_models.papers.bsdr.mean_field import Data, Utilities
 from bsdr_models.papers.bsdr.priors import PAPER
 from bsdr_models.papers.coordinate_ascent import Bound, maximise
-from bsdr_models.papers.factors import RidgeColumns
+from bsdr_models.papers.factors import RidgeColumns, mean_log, negative_divergence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +56,8 @@ def step(state: State, data: Data) -> tuple[State, Bound]:
     psi = mean_field.weight_gamma(state.weights.mean_square, PAPER)
     w = data.design.ridge(state.utilities.mean, psi.mean, 1.0)
     t = mean_field.make_utilities(w.fitted, data, start=state.utilities.mode)
-    log_prior = np.sum(psi.mean_log - LOG_2PI - psi.mean * w.mean_square)
-    divergence = psi.negative_divergence(*mean_field.weight_prior(PAPER, len(psi.rate)))
+    log_prior = np.sum(mean_log(psi) - LOG_2PI - psi.mean * w.mean_square)
+    divergence = negative_divergence(psi, *mean_field.weight_prior(PAPER, len(psi.rate)))
     terms = {
         "precisions": float(divergence.sum()),
         "weights": 0.5 * float(log_prior) + w.entropy(),

@@ -12,7 +12,6 @@ lapse, a label is independent of the features:
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -25,11 +24,13 @@ from bsdr_models.bsdr.feature_map import FeatureMap, learn_map
 from bsdr_models.bsdr.kernels import Kernel
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import make_contrasts
+from bsdr_models.data.targets import name_groups
 from bsdr_models.data.validation import check_features, encode_classes, read_views
 from bsdr_models.inference import dims
 from bsdr_models.inference.declaring import (
     NO_PRIORS,
     OwnPriors,
+    Tensor,
     declare_constant,
     draw_sign,
     log_phi,
@@ -38,10 +39,13 @@ from bsdr_models.inference.declaring import (
     read_priors,
 )
 from bsdr_models.learned_metric.metric import Metric
-from bsdr_models.numerics.arrays import DeclaredTarget, FloatArray, SamplesLike, TargetLike
-
-# A symbolic variable; the annotations of PyTensor are partial.
-type Tensor = Any
+from bsdr_models.numerics.arrays import (
+    DeclaredTarget,
+    FloatArray,
+    IntArray,
+    SamplesLike,
+    TargetLike,
+)
 
 # Largest error of the log probability over K = 3, 10, 30 and eta of standard deviation 0.5 to 100:
 # 7e-7 nats. Three Newton steps from the initial value below end within 1e-2 of the mode.
@@ -49,6 +53,8 @@ N_NODES = 16
 N_NEWTON = 3
 
 RESPONSE_DIMS = (dims.OBS, dims.LABEL)
+# Scale of the half-normal prior of the standard deviation of group effects.
+GROUP_WIDTH = 1.5
 
 
 def build_model(
@@ -60,6 +66,7 @@ def build_model(
     priors: HierarchicalPriors | Mapping[str, object] | None = None,
     kernel: str | Kernel = "linear",
     views: Mapping[str, Sequence[object]] | None = None,
+    groups: TargetLike | None = None,
     name: str = "",
 ) -> pm.Model:
     """Declare the joint distribution of BSDR as a PyMC model with named dims.
@@ -84,6 +91,9 @@ def build_model(
         or a ``Prior`` of pymc-extras.
     kernel, views
         As for :class:`bsdr_models.BSDRClassifier`.
+    groups : array-like of shape (N,), optional
+        Group of each sample, such as its clinic. Groups differ in their linear predictors, by
+        normal effects whose standard deviation is learned.
     name : str, default=""
         Prefix of all variables, for several models in one ``with pm.Model()``. These share dims.
 
@@ -94,7 +104,8 @@ def build_model(
         outcome) and ``bias`` (centred over classes), for ``regression`` ``noise_scale``.
         With several views, or a kernel other than the linear one, whitened features take the place
         of features: ``whitened`` (obs, basis) is data, ``basis_weights`` (basis, contrast) the
-        projection, and ``view_scale`` (view,) the relative scale of each of several views.
+        projection, and ``view_scale`` (view,) the relative scale of each of several views. With
+        groups, ``group_effect`` (group, outcome), centred over classes, and ``group_scale``.
 
     Raises
     ------
@@ -104,11 +115,12 @@ def build_model(
     See Also
     --------
     bsdr_models.papers.bsdr.build_model : the model of the paper.
+    bsdr_models.predict_groups : predictions for samples of known and of new groups.
 
     Notes
     -----
     New samples are given by ``pm.set_data({"X": X, "y_data": y}, coords={"obs": ...})``, where
-    ``y`` is ignored but must have their number.
+    ``y`` is ignored but must have their number; with groups also ``group_index`` (N,).
 
     Examples
     --------
@@ -123,16 +135,17 @@ def build_model(
     ('chain', 'draw', 'feature', 'contrast')
     """
     numbers, own = read_priors(priors, HierarchicalPriors())
-    X, features = check_features(X, y, 1)
+    array, features = check_features(X, y, 1)
     named = read_views(views, features)
     return declare_hierarchical(
-        X,
+        array,
         y,
         numbers,
         target,
-        learn_map(X, metric="identity", kernel=kernel, views=named),
+        learn_map(array, metric="identity", kernel=kernel, views=named),
         features,
         n_components=n_components,
+        groups=None if groups is None else name_groups(groups, X),
         own=own,
         name=name,
     )
@@ -147,10 +160,14 @@ def declare_hierarchical(
     features: Iterable[object],
     *,
     n_components: int | None = None,
+    groups: tuple[list[object], IntArray] | None = None,
     own: OwnPriors = NO_PRIORS,
     name: str = "",
 ) -> pm.Model:
-    """The model at full rank, with the whitened features or prior covariance of a feature map."""
+    """The model at full rank, with the whitened features or prior covariance of a feature map.
+
+    Of groups: their names, and that of each sample (N,).
+    """
     y_array, labels = read_response(y, target, n_samples=len(X))
     contrasts = make_contrasts(len(labels), target)
     if n_components not in (None, len(contrasts)):
@@ -185,6 +202,13 @@ def declare_hierarchical(
         else:
             coef = pm.Deterministic("coef", P @ contrasts, dims=(dims.FEATURE, dims.LABEL))
             eta = X_data @ coef + b
+        if groups is not None:
+            model.add_coord(dims.GROUP, groups[0])
+            group = pm.Data("group_index", groups[1], dims=dims.OBS)
+            spread = own.declare(pm.HalfNormal, "group_scale", GROUP_WIDTH)
+            offset = pm.Normal("group_offset", dims=(dims.GROUP, dims.CONTRAST))
+            effect = spread * offset @ contrasts
+            eta += pm.Deterministic("group_effect", effect, dims=(dims.GROUP, dims.LABEL))[group]
         if target == "regression":
             location = priors.noise_location
             width = priors.noise_width

@@ -2,7 +2,7 @@
 
 from types import MappingProxyType
 
-from bsdr_models.inference.dims import BASIS, COMPONENT, CONTRAST, FEATURE, LABEL, OBS, VIEW
+from bsdr_models.inference.dims import BASIS, COMPONENT, CONTRAST, FEATURE, GROUP, LABEL, OBS, VIEW
 from bsdr_models.inference.spec import ModelSpec
 
 SPEC = ModelSpec(
@@ -36,13 +36,16 @@ SPEC = ModelSpec(
             "view_scale": (VIEW,),
             "basis_weights": (BASIS, COMPONENT),
             "view_share": (VIEW,),
+            "group_scale": (),
+            "group_offset": (GROUP, CONTRAST),
+            "group_effect": (GROUP, LABEL),
             "noise_scale": (LABEL,),
             "noise_precision": (LABEL,),
             "coef": (FEATURE, LABEL),
             "bias_centered": (LABEL,),
         }
     ),
-    identified=("coef", "bias_centered"),
+    identified=("coef", "bias_centered", "group_scale", "group_effect"),
     alignment=MappingProxyType(
         {"loadings": "projection", "weights": "weights", "method": "signed_permutation"}
     ),

@@ -7,8 +7,10 @@ from sklearn.utils.validation import check_is_fitted
 from bsdr_models.compare.cross_validation import read_folds
 from bsdr_models.estimators.base import Estimator
 from bsdr_models.inference.dims import FEATURE
-from bsdr_models.numerics.association import explained_share
+from bsdr_models.numerics.arrays import FloatArray, IntArray
+from bsdr_models.numerics.association import basis_of, independent
 from bsdr_models.numerics.rng import RandomState, as_generator
+from bsdr_models.numerics.row_space import Rows
 from bsdr_models.numerics.scaling import pad
 from bsdr_models.options import COUNT, check_parameters
 
@@ -110,3 +112,9 @@ def feature_stability(
         coords={FEATURE: np.array(context.feature_names)},
         attrs={"n_selected": n_selected, "chance": n_selected / len(names)},
     )
+
+
+def explained_share(X: Rows, targets: FloatArray, groups: IntArray | None) -> FloatArray:
+    """``explained`` of `associate` alone, (P,)."""
+    X, targets, square = independent(X, targets, groups)
+    return np.asarray(np.sum((basis_of(targets) @ X) ** 2, axis=0) / square)

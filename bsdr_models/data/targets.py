@@ -93,9 +93,7 @@ def read_groups(groups: TargetLike | None, X: SamplesLike) -> IntArray | None:
     """Number of the group of each sample of X, (N,); None without groups."""
     if groups is None:
         return None
-    check_order(X, groups)
-    groups = np.asarray(fill_masked(groups), dtype=object)
-    names, index = name_groups(groups, _num_samples(X))
+    names, index = name_groups(groups, X)
     if len(names) < 2:
         raise ValueError(
             f"groups has one value only, {names[0]!r}: at least two are needed, to hold one out"
@@ -103,8 +101,10 @@ def read_groups(groups: TargetLike | None, X: SamplesLike) -> IntArray | None:
     return index
 
 
-def name_groups(groups: TargetLike, n_samples: int) -> tuple[list[object], IntArray]:
+def name_groups(groups: TargetLike, X: SamplesLike) -> tuple[list[object], IntArray]:
     """Groups, in the order of ordered categories or else sorted, and that of each sample, (N,)."""
+    check_order(X, groups)
+    n_samples = _num_samples(X)
     if isinstance(groups, np.ndarray) and groups.dtype.kind == "M":
         groups = groups.astype("datetime64[us]")  # dates in nanoseconds would become integers
     values = np.asarray(fill_masked(groups), dtype=object)

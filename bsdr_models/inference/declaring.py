@@ -18,11 +18,6 @@ type Tensor = Any
 # Declares the variable of a name with dims, as ``functools.partial(pm.Laplace, mu=0, b=1)`` does.
 type Declaration = Callable[..., Tensor]
 
-HOW = (
-    "a prior is a function of name and dims, such as functools.partial(pm.Laplace, mu=0, b=1), or "
-    "a Prior of pymc-extras with dims"
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnPriors:
@@ -76,7 +71,11 @@ def read_priors[P](priors: Any, default: P) -> tuple[P, OwnPriors]:
     known = [] if default is None else [each.name for each in fields(default)]  # type: ignore[arg-type]
     for name in numbers:
         if name not in known:
-            raise ValueError(f"priors has {name!r}, which is no number of {known}; {HOW}")
+            raise ValueError(
+                f"priors has {name!r}, which is no number of {known}; a prior is a function of "
+                "name and dims, such as functools.partial(pm.Laplace, mu=0, b=1), or a Prior of "
+                "pymc-extras with dims"
+            )
     if numbers:
         default = replace(default, **numbers)  # type: ignore[type-var]
     return default, OwnPriors(given=given)

@@ -30,7 +30,6 @@ type TargetLike = (
     ArrayLike | pd.Series | pd.DataFrame | pl.Series | pl.DataFrame | xr.DataArray | da.Array
 )
 
-ProjectionPrior = Literal["entrywise", "columnwise", "rowwise"]
 Target = Literal["multiclass", "multilabel", "regression"]
 # What y of a declared model holds: the binary model has one latent utility for two classes.
 DeclaredTarget = Literal["multiclass", "binary", "multilabel", "regression"]

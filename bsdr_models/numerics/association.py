@@ -38,8 +38,8 @@ def associate(
     .. [1] V. G. Tusher, R. Tibshirani, G. Chu (2001). Significance analysis of microarrays applied
            to the ionizing radiation response. PNAS 98(9), 5116-5121.
     """
-    X, targets, square = _independent(X, targets, groups)
-    basis = _basis(targets)
+    X, targets, square = independent(X, targets, groups)
+    basis = basis_of(targets)
     explained = np.sum((basis @ X) ** 2, axis=0) / square
     n, p = X.shape
     rng = np.random.default_rng(0)
@@ -60,19 +60,13 @@ def associate(
     }
 
 
-def explained_share(X: Rows, targets: FloatArray, groups: IntArray | None) -> FloatArray:
-    """``explained`` of `associate` alone, (P,)."""
-    X, targets, square = _independent(X, targets, groups)
-    return np.asarray(np.sum((_basis(targets) @ X) ** 2, axis=0) / square)
-
-
-def _basis(targets: FloatArray) -> FloatArray:
+def basis_of(targets: FloatArray) -> FloatArray:
     """Orthonormal basis of the columns of centred targets, (J, N)."""
     basis, size, _ = np.linalg.svd(targets, full_matrices=False)
     return basis[:, size > ROUNDING * size[0]].T
 
 
-def _independent(
+def independent(
     X: Rows, targets: FloatArray, groups: IntArray | None
 ) -> tuple[Rows, FloatArray, FloatArray]:
     """Samples that count as one, (N, P), targets (N, K), centred, and sums of squares (P,).

@@ -1,9 +1,8 @@
-"""Variational factors of any model: moments, entropies and divergences from priors."""
+"""A factor of the posterior of any model with conjugate updates."""
 
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import digamma, gammaln
 
 from bsdr_models.numerics.arrays import FloatArray
 
@@ -21,18 +20,3 @@ class Gamma:
     def mean(self) -> FloatArray:
         """Mean of the Gamma, E[x]."""
         return self.shape / self.rate
-
-    @property
-    def mean_log(self) -> FloatArray:
-        """Mean of its logarithm, E[log x]."""
-        return digamma(self.shape) - np.log(self.rate)
-
-    def negative_divergence(
-        self, shape: float | FloatArray, rate: float | FloatArray
-    ) -> FloatArray:
-        """E[log Gamma(x; shape, rate)] plus entropy of every entry: minus KL from the prior."""
-        a = self.shape
-        log_x = self.mean_log
-        prior = (shape - 1.0) * log_x - rate * self.mean + shape * np.log(rate) - gammaln(shape)
-        entropy = a - np.log(self.rate) + gammaln(a) + (1.0 - a) * digamma(a)
-        return np.asarray(prior + entropy)

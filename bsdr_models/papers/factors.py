@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import solve_triangular
-from scipy.special import gammaln
+from scipy.special import digamma, gammaln
 
 from bsdr_models.numerics.arrays import FloatArray
-from bsdr_models.numerics.factors import LOG_2PI
+from bsdr_models.numerics.factors import LOG_2PI, Gamma
 from bsdr_models.numerics.linalg import cholesky
 
 # Up to this order a stack of factors is inverted in one call, faster than solving one by one.
@@ -24,6 +24,22 @@ def gamma_log_density(value: FloatArray, shape: float, rate: float) -> FloatArra
     """Log density of Gammas, sums over all axes but the first, (C,)."""
     each = (shape - 1.0) * np.log(value) - rate * value + shape * np.log(rate) - gammaln(shape)
     return np.asarray(each.reshape(len(each), -1).sum(axis=1))
+
+
+def mean_log(q: Gamma) -> FloatArray:
+    """E[log x] of every entry."""
+    return digamma(q.shape) - np.log(q.rate)
+
+
+def negative_divergence(
+    q: Gamma, shape: float | FloatArray, rate: float | FloatArray
+) -> FloatArray:
+    """E[log Gamma(x; shape, rate)] plus entropy of every entry: minus KL from the prior."""
+    log_x = mean_log(q)
+    a = q.shape
+    prior = (shape - 1.0) * log_x - rate * q.mean + shape * np.log(rate) - gammaln(shape)
+    entropy = a - np.log(q.rate) + gammaln(a) + (1.0 - a) * digamma(a)
+    return np.asarray(prior + entropy)
 
 
 def draw_normal(

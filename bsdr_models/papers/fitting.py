@@ -149,10 +149,11 @@ class SampledFit(PaperFit):
         posterior, tree = self._describe(context, targets, result, data)
         if not by_mean_field:
             tree.attrs["alignment"] = self._alignment
-            names = [
-                name if name in tree["posterior"] else name.removesuffix("_centered")
-                for name in self._spec.identified
-            ]
+            variables = tree["posterior"].data_vars
+            identified = [*self._spec.identified]
+            if "bias_centered" not in variables:
+                identified.append("bias")  # of labels and real outputs
+            names = [name for name in identified if name in variables]
             result = replace(result, converged=warn_unless_mixed(tree, names))
         return replace(result, sampled=None).with_posterior(posterior), tree
 

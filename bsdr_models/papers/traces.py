@@ -21,7 +21,7 @@ from bsdr_models.bsdr.problem import make_contrasts
 from bsdr_models.data.validation import sample_labels
 from bsdr_models.dgplvm.trees import relevance
 from bsdr_models.inference.datatree import OF_SAMPLER, SAMPLE_DIMS, Context, InferenceMethod
-from bsdr_models.inference.dims import BASIS, COMPONENT, FEATURE, LABEL, OBS, SCORE
+from bsdr_models.inference.dims import BASIS, COMPONENT, FEATURE, GROUP, LABEL, OBS, SCORE
 from bsdr_models.inference.sampling import Sampled
 from bsdr_models.inference.spec import ModelSpec
 from bsdr_models.inference.trees import read_draws
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import pymc as pm
 
 # Order of the dims of a variable.
-ORDER = (*SAMPLE_DIMS, OBS, FEATURE, BASIS, COMPONENT, LABEL, SCORE)
+ORDER = (*SAMPLE_DIMS, OBS, FEATURE, BASIS, GROUP, COMPONENT, LABEL, SCORE)
 # A rotation of the components turns loadings, weights and the variable of this name, and
 # coefficients with this dim. Other variables would have another meaning, and are left out.
 TURNED = ("latent", BASIS)
@@ -174,6 +174,8 @@ def _read(trace: Any, spec: ModelSpec, model: "pm.Model | None") -> xr.DataTree:
     if isinstance(trace, dict):
         named = spec.variables if model is None else model.named_vars_to_dims
         trace = xr.Dataset({name: _name_dims(name, each, named) for name, each in trace.items()})
+        known = {} if model is None else model.coords
+        trace = trace.assign_coords({dim: [*known[dim]] for dim in trace.dims if known.get(dim)})
     if isinstance(trace, xr.Dataset):
         trace = xr.DataTree.from_dict({"posterior": trace})
     if not isinstance(trace, xr.DataTree):

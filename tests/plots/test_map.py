@@ -449,7 +449,7 @@ def test_groups_are_in_the_order_of_numbers_and_of_ordered_categories(new, value
     ax = plot_map(new, groups=groups)
     names = [text.get_text() for text in ax.get_legend().get_texts()][3 : 3 + len(legend)]
     assert names == legend
-    found, index = name_groups(groups, 80)
+    found, index = name_groups(groups, np.empty((80, 1)))
     assert [found[i] for i in index] == list(np.asarray(groups, dtype=object))
 
 

@@ -42,7 +42,7 @@ from bsdr_models.options import TOLERANCE, check_number
 from bsdr_models.papers import checks
 from bsdr_models.papers.bm2pca.loss_augmentation import Margins, margins_of
 from bsdr_models.papers.coordinate_ascent import Bound, Extrapolation
-from bsdr_models.papers.factors import NormalColumns
+from bsdr_models.papers.factors import NormalColumns, mean_log, negative_divergence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,9 +289,9 @@ def bound_terms(state: FactorState, data: ViewData, priors: BM2PCAPriors) -> dic
     eta = state.weights
     nu = state.weight_precision
     square = np.sum(z.mean**2) + np.einsum("nrr->", z.cov)
-    each = len(eta.mean) * (nu.mean_log + 1.0) + eta.log_det
+    each = len(eta.mean) * (mean_log(nu) + 1.0) + eta.log_det
     each = each - nu.mean * np.einsum("kqq->k", eta.second)
-    divergence = nu.negative_divergence(priors.weight_shape, priors.weight_rate)
+    divergence = negative_divergence(nu, priors.weight_shape, priors.weight_rate)
     return terms | {
         "latent": 0.5 * float(z.log_det.sum() + z.mean.size - square),
         "weights": 0.5 * float(each.sum()),
@@ -373,12 +373,12 @@ def view_terms(
     copies = view.copies
     delta = priors.offset_precision
     centre = np.sum(t.mean**2) + copies * t.variance.sum()
-    each = d * (r.mean_log + 1.0) - r.mean * np.diagonal(W.second)
+    each = d * (mean_log(r) + 1.0) - r.mean * np.diagonal(W.second)
     misfit = tau.mean * views.residual(state, moments, view)
-    r_divergence = r.negative_divergence(priors.loading_shape, priors.loading_rate)
-    tau_divergence = tau.negative_divergence(priors.noise_shape, priors.noise_rate)
+    r_divergence = negative_divergence(r, priors.loading_shape, priors.loading_rate)
+    tau_divergence = negative_divergence(tau, priors.noise_shape, priors.noise_rate)
     terms = {
-        "features": 0.5 * view.n_observed * (tau.mean_log - LOG_2PI) - 0.5 * misfit,
+        "features": 0.5 * view.n_observed * (mean_log(tau) - LOG_2PI) - 0.5 * misfit,
         "offset": 0.5 * d * (np.log(delta) + 1.0)
         - 0.5 * delta * centre
         + 0.5 * copies * np.log(t.variance).sum(),

@@ -12,12 +12,17 @@ from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.inference import datatree, dims
 from bsdr_models.inference.datatree import Context
 from bsdr_models.inference.result import Result
-from bsdr_models.numerics.arrays import FloatArray, ProjectionPrior, SamplesLike, TargetLike
+from bsdr_models.numerics.arrays import FloatArray, SamplesLike, TargetLike
 from bsdr_models.options import Options, Sampling
 from bsdr_models.papers.bsdr import gibbs, mean_field
 from bsdr_models.papers.bsdr.draws import BSDRDraws, ProjectionFactor
 from bsdr_models.papers.bsdr.mean_field import Data, State, without_shared_axis
-from bsdr_models.papers.bsdr.priors import PROJECTION_PRECISION_DIMS, Optimization, Priors
+from bsdr_models.papers.bsdr.priors import (
+    PROJECTION_PRECISION_DIMS,
+    Optimization,
+    Priors,
+    ProjectionPrior,
+)
 from bsdr_models.papers.fitting import SampledFit, fit_tree
 from bsdr_models.papers.training import describe, read_new, read_setting
 
@@ -107,6 +112,8 @@ def predict(tree: xr.DataTree, X: SamplesLike, *, latent_scale: float | None = N
     (178, 3)
     """
     draws = BSDRDraws.of(tree, latent_scale)
+    if "group_effect" in tree["posterior"]:
+        raise ValueError("the model has group effects: predict_groups(tree, X, groups) knows them")
     array = read_new(tree, X)
     if draws.target == "regression":
         return draws.outputs(array)

@@ -20,7 +20,7 @@ from typing import get_args
 import numpy as np
 from scipy.special import log_ndtr
 
-from bsdr_models.numerics.arrays import FloatArray, ProjectionPrior, Target
+from bsdr_models.numerics.arrays import FloatArray, Target
 from bsdr_models.numerics.factors import LOG_2PI, Gamma
 from bsdr_models.numerics.linalg import cholesky, inv_spd, standardise
 from bsdr_models.papers import checks, orthant
@@ -31,9 +31,15 @@ from bsdr_models.papers.bsdr.design import (
     discriminant_scores,
     label_indicators,
 )
-from bsdr_models.papers.bsdr.priors import Priors
+from bsdr_models.papers.bsdr.priors import Priors, ProjectionPrior
 from bsdr_models.papers.coordinate_ascent import Bound, Extrapolation
-from bsdr_models.papers.factors import NormalColumns, NormalRows, RidgeColumns
+from bsdr_models.papers.factors import (
+    NormalColumns,
+    NormalRows,
+    RidgeColumns,
+    mean_log,
+    negative_divergence,
+)
 from bsdr_models.papers.normal_tail import positive_mean
 
 # Quadrature nodes of the moments of an argmax region: the bound is exact to rounding.
@@ -387,10 +393,10 @@ def elbo_terms(state: State, data: Data, priors: Priors) -> dict[str, float]:
     residual = z.mean - q.fitted
     distance = float(np.vdot(residual, residual)) + n * float(np.trace(z.cov))
     distance += float(q.gram_trace.sum())
-    phi_terms = phi.negative_divergence(priors.projection_shape, priors.projection_rate)
-    psi_terms = psi.negative_divergence(*weight_prior(priors, 1 + r))
-    log_prior_q = 0.5 * np.sum(phi.mean_log - LOG_2PI - phi.mean * q.mean_square)
-    log_prior_w = 0.5 * np.sum(psi.mean_log - LOG_2PI - psi.mean * (w.mean**2 + w.variance))
+    phi_terms = negative_divergence(phi, priors.projection_shape, priors.projection_rate)
+    psi_terms = negative_divergence(psi, *weight_prior(priors, 1 + r))
+    log_prior_q = 0.5 * np.sum(mean_log(phi) - LOG_2PI - phi.mean * q.mean_square)
+    log_prior_w = 0.5 * np.sum(mean_log(psi) - LOG_2PI - psi.mean * (w.mean**2 + w.variance))
     terms = {
         "projection_precision": float(phi_terms.sum()),
         "projection": float(log_prior_q) + q.entropy(),
@@ -405,9 +411,9 @@ def elbo_terms(state: State, data: Data, priors: Priors) -> dict[str, float]:
         square = 0.5 * (np.vdot(t.origin, t.origin) - expected_square(state).sum())
         terms["utilities"] = t.log_prob + float(cross + square)
     else:
-        log_prior_y = n * (tau.mean_log - LOG_2PI) - tau.mean * squared_residual(state)
+        log_prior_y = n * (mean_log(tau) - LOG_2PI) - tau.mean * squared_residual(state)
         terms["utilities"] = 0.5 * float(log_prior_y.sum())
-        divergence = tau.negative_divergence(priors.noise_shape, priors.noise_rate)
+        divergence = negative_divergence(tau, priors.noise_shape, priors.noise_rate)
         terms["noise_precision"] = float(divergence.sum())
     return terms
 

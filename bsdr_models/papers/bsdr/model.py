@@ -26,14 +26,19 @@ import pytensor.tensor as pt
 
 from bsdr_models.bsdr.model import (
     RESPONSE_DIMS,
-    Tensor,
     binary_probit,
     multinomial_probit,
     read_response,
 )
 from bsdr_models.data.validation import check_features
 from bsdr_models.inference import dims
-from bsdr_models.inference.declaring import OwnPriors, declare_constant, read_priors, starting_at
+from bsdr_models.inference.declaring import (
+    OwnPriors,
+    Tensor,
+    declare_constant,
+    read_priors,
+    starting_at,
+)
 from bsdr_models.numerics.arrays import DeclaredTarget, FloatArray, SamplesLike, TargetLike
 from bsdr_models.papers.bsdr.priors import PAPER, PROJECTION_PRECISION_DIMS, Priors
 from bsdr_models.papers.training import Start

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import ClassVar, get_args
+from typing import ClassVar, Literal, get_args
 
 from bsdr_models.bsdr.priors import SCALE
 from bsdr_models.inference.dims import COMPONENT, FEATURE
-from bsdr_models.numerics.arrays import ProjectionPrior
 from bsdr_models.options import ITERATIONS, POSITIVE, Options, StrOptions
 
+ProjectionPrior = Literal["entrywise", "columnwise", "rowwise"]
 PROJECTION_PRECISION_DIMS: Mapping[ProjectionPrior, tuple[str, ...]] = MappingProxyType(
     {
         "entrywise": (FEATURE, COMPONENT),

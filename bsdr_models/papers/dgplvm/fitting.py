@@ -27,6 +27,7 @@ from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.options import COUNT, POSITIVE, StrOptions
 from bsdr_models.papers.dgplvm.laplace import LAPLACE
 from bsdr_models.papers.dgplvm.map import (
+    THETA_DIM,
     PaperEmbedder,
     PaperObjective,
     collapse,
@@ -45,7 +46,7 @@ APPROXIMATIONS = {"ep": EP, "laplace": LAPLACE}
 # Distance of class centroids, relative to the largest feature, that counts as rounding error.
 SAME_CENTROIDS = 1e-10
 # Dims of the free variables of the PyMC model.
-FREE_DIMS = {"latent_raw": (dims.BASIS, dims.COMPONENT), "theta": (dims.THETA,)}
+FREE_DIMS = {"latent_raw": (dims.BASIS, dims.COMPONENT), "theta": (THETA_DIM,)}
 
 
 def fit(X: SamplesLike, y: TargetLike, **arguments: Any) -> xr.DataTree:

@@ -49,6 +49,7 @@ from bsdr_models.options import COUNT, check_number
 from bsdr_models.papers import checks
 from bsdr_models.papers.coordinate_ascent import Bound
 
+THETA_DIM = "kernel_parameter"
 THETA = ("output variance", "inverse squared width", "bias", "inverse noise variance")
 # Lowest and highest theta for features of unit variance; initial theta there for latent
 # coordinates of unit variance: half of the variance is signal.

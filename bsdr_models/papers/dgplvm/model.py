@@ -38,8 +38,7 @@ from bsdr_models.inference.declaring import (
     read_priors,
     starting_at,
 )
-from bsdr_models.inference.dims import BASIS, COMPONENT, FEATURE, LABEL, NEW_OBS, OBS, SCORE
-from bsdr_models.inference.dims import THETA as THETA_DIM
+from bsdr_models.inference.dims import BASIS, COMPONENT, FEATURE, LABEL, OBS, SCORE
 from bsdr_models.numerics.arrays import (
     DeclaredTarget,
     FloatArray,
@@ -49,8 +48,10 @@ from bsdr_models.numerics.arrays import (
 )
 from bsdr_models.numerics.kernels import squared_distances
 from bsdr_models.options import check_number
-from bsdr_models.papers.dgplvm.map import THETA, kernel_mapping, theta_priors
+from bsdr_models.papers.dgplvm.map import THETA, THETA_DIM, kernel_mapping, theta_priors
 
+# Dim of the new samples.
+NEW_OBS = "new_obs"
 # s, so large that the prior hardly affects latent coordinates of unit variance.
 RAW_SCALE = 100.0
 # Added to the bounds of log theta: the mode may be at a bound, where the transform is infinite.
