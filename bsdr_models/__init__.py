@@ -28,7 +28,7 @@ _PUBLIC = {
     "Sampling": "bsdr_models.options",
     "StackedClassifier": "bsdr_models.compare.stacking",
     "SupervisedWhitening": "bsdr_models.learned_metric.whitening",
-    "align_draws": "bsdr_models.alignment",
+    "align_draws": "bsdr_models.papers.alignment",
     "compare_models": "bsdr_models.compare.comparison",
     "cross_validated_map": "bsdr_models.compare.cross_validation",
     "diagnose": "bsdr_models.diagnosis",

@@ -17,7 +17,7 @@ from bsdr_models.compare.plane import PredictionPlane as PredictionPlane
 from bsdr_models.options import Sampling as Sampling
 from bsdr_models.compare.stacking import StackedClassifier as StackedClassifier
 from bsdr_models.learned_metric.whitening import SupervisedWhitening as SupervisedWhitening
-from bsdr_models.alignment import align_draws as align_draws
+from bsdr_models.papers.alignment import align_draws as align_draws
 from bsdr_models.compare.comparison import compare_models as compare_models
 from bsdr_models.compare.cross_validation import cross_validated_map as cross_validated_map
 from bsdr_models.diagnosis import diagnose as diagnose

@@ -42,33 +42,37 @@ class HeldOutScore:
         *,
         groups: IntArray | None = None,
         n_folds: int | None = None,
+        weights: FloatArray | None = None,
     ) -> "HeldOutScore":
         """Score of the log probabilities of held-out labels y, (M,) or (M, K), NaN where unknown.
 
         ``frequency`` is that of each label among the training samples, by default that in y, of
         which a cross-validation holds out every one. With fewer than two samples, or ``groups``
-        (M,) of them, which are independent where samples of one are not, all is NaN.
+        (M,) of them, which are independent where samples of one are not, all is NaN. Means are
+        weighted, by weights (M,).
 
         Fits without one of ``n_folds`` F share most of their training samples. The variance of the
         gain is then larger than that of independent samples by 1 + F / (F - 1) [1]_.
         """
         known = ~np.isnan(log_p)
         m = len(log_p)
-        total = np.count_nonzero(known)
+        weights = np.ones(m) if weights is None else weights
         n_units = m if groups is None else len(np.unique(groups))
-        if n_units < 2 or not total:
+        if n_units < 2 or not known.any():
             return cls()
         known, log_p, y = (values.reshape(m, -1) for values in (known, log_p, y))
+        total = np.sum(weights[:, None] * known)
         if frequency is None:
             frequency = np.ones_like(log_p)
             for column, labels, some in zip(frequency.T, y.T, known.T, strict=True):
-                _, index, counts = np.unique(labels[some], return_inverse=True, return_counts=True)
+                index = np.unique(labels[some], return_inverse=True)[1]
+                counts = np.bincount(index, weights[some])
                 column[some] = (counts / counts.sum())[index]
         gains = np.where(known, log_p - np.log(frequency.reshape(m, -1)), 0.0)
-        mean = gains.sum() / total
-        residual = gains.sum(axis=1) - mean * known.sum(axis=1)
+        mean = np.sum(weights[:, None] * gains) / total
+        residual = weights * (gains.sum(axis=1) - mean * known.sum(axis=1))
         return cls(
-            score=float(np.nansum(log_p) / total),
+            score=float(np.nansum(weights[:, None] * log_p) / total),
             gain=float(mean),
             gain_se=error_of_folds(n_folds) * error_of_sum(residual, groups) / total,
         )

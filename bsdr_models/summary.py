@@ -94,7 +94,8 @@ def _data(model: "Estimator") -> dict[str, str]:
     p = model.n_features_in_
     rows = {"samples": f"{n}", "features": f"{p}"}
     if context.kept is not None:
-        rows["samples"] += f", of which {len(context.kept)} are kept in memory"
+        what = "are kept in memory" if context.weights is None else "have a weight"
+        rows["samples"] += f", of which {len(context.kept)} {what}"
     if constant.any():
         rows["features"] += f", {int(constant.sum())} of them constant and ignored"
     given = model._observed_samples
@@ -114,7 +115,8 @@ def _data(model: "Estimator") -> dict[str, str]:
     if len(known) < len(context.index):
         rows["samples without a label"] = f"{len(context.index) - len(known)}"
     counts = np.bincount(known, minlength=len(labels))
-    listed = [f"{label} ({count})" for label, count in zip(labels, counts, strict=True)]
+    order = context.attrs.get("class_order", range(len(labels)))
+    listed = [f"{labels[k]} ({counts[k]})" for k in order]
     sizes = f": {', '.join(listed)}"
     if len(labels) > MAX_LISTED:
         sizes = f", of {min(counts)} to {max(counts)} samples"

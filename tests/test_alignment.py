@@ -6,7 +6,7 @@ import pytest
 import xarray as xr
 
 from bsdr_models import align_draws
-from bsdr_models.alignment import permute, signed_permutations
+from bsdr_models.papers.alignment import permute, signed_permutations
 
 CHAINS, DRAWS = 4, 500
 # Of independent draws in 8 half chains of 250, R-hat**2 is about 1 + (chi2_7 / 7 - 1) / 250: this

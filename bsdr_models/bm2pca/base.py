@@ -25,7 +25,7 @@ from bsdr_models.data.validation import (
     fit_scaler,
     validate_samples,
 )
-from bsdr_models.estimators.base import Estimator
+from bsdr_models.estimators.base import Estimator, WeightedFit
 from bsdr_models.estimators.classifier import ProbabilisticClassifier
 from bsdr_models.estimators.fitted import by_chunks
 from bsdr_models.numerics.arrays import FloatArray, SamplesLike
@@ -78,7 +78,8 @@ class BaseBM2PCA(Estimator):
                     "other units"
                 )
             return self._scaler.select(X)
-        scaler = fit_scaler(self, X, standardize=self.standardize)
+        weights = self._context.weights
+        scaler = fit_scaler(self, X, standardize=self.standardize, weights=weights)
         self._set_scaler(scaler if self.standardize else scaler.with_common_scale(X))
         empty = np.isnan(self._scaler.select(X)).all(axis=1)
         if empty.any():
@@ -147,7 +148,7 @@ class BaseBM2PCA(Estimator):
     def _name_fitted(self) -> None:
         posterior = self._posterior
         X = self._context.X
-        share = relevance(posterior.latent(X), self._contrast)
+        share = relevance(posterior.latent(X), self._contrast, self._context.weights)
         self._set_components(posterior.projection, share, self._impute(X))
         if self._method == "map":
             self.objective_ = self._result.trace
@@ -192,7 +193,7 @@ class BaseBM2PCA(Estimator):
         return tags
 
 
-class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
+class MarginClassifier(WeightedFit, ProbabilisticClassifier, BaseBM2PCA):
     """Predictions of a max-margin classifier; subclasses have settings and an engine."""
 
     _several: ClassVar[bool] = True
@@ -201,7 +202,7 @@ class MarginClassifier(ProbabilisticClassifier, BaseBM2PCA):
     def _scale(self, X: Rows) -> Rows:
         X = super()._scale(X)
         if self.standardize and not issparse(X):
-            self._largest = largest_scaled(X)
+            self._largest = largest_scaled(X, self._context.weights)
         return X
 
     def _name_fitted(self) -> None:

@@ -29,7 +29,7 @@ from bsdr_models.estimators.calibration import (
 )
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.inference.result import Result
-from bsdr_models.learned_metric.metric import ClassBasis, Metric
+from bsdr_models.learned_metric.metric import ClassBasis, Metric, weigh
 from bsdr_models.learned_metric.weights import SHARPNESS
 from bsdr_models.numerics.arrays import BoolArray, FloatArray
 from bsdr_models.numerics.folds import make_folds
@@ -62,7 +62,7 @@ class Task:
 
     metric: Metric | SparseMetric
     A: Whitened  # (N, B)
-    signs: FloatArray  # (N, K)
+    signs: FloatArray  # times the weights of the samples, (N, K)
     settings: FitSettings
 
     @classmethod
@@ -73,9 +73,12 @@ class Task:
         rest = rest if fold is None else np.flatnonzero(~training.out(fold))
         X = training.X[rest]
         signs = signs_of(training.classes[rest], training.n_classes)
+        if training.sample_weight is not None:
+            signs *= training.sample_weight[rest][:, None]
         metric: Metric | SparseMetric
         if is_large(X):
-            metric = SparseMetric.learn(X[(signs != 0.0).any(axis=1)])
+            known = (signs != 0.0).any(axis=1)
+            metric = SparseMetric.learn(X[known], np.abs(signs[known]).max(axis=1))
             return cls(metric=metric, A=metric.whiten(X), signs=signs, settings=settings)
         shares = None
         if uses_unlabelled(X, signs, settings.exclusive):
@@ -161,10 +164,12 @@ def select(
 
     y = training.classes
     link = link_of(settings.exclusive)
+    weighted = {"weights": training.sample_weight}
     by_cost = [scores([cost] * len(folds)) for cost in costs]
-    size = spread(by_cost, settings.exclusive)
+    size = spread(by_cost, settings.exclusive, **weighted)
     tables = [
-        Likelihoods.of([own / size for own in each], y, divisions, link, LOG_T) for each in by_cost
+        Likelihoods.of([own / size for own in each], y, divisions, link, LOG_T, **weighted)
+        for each in by_cost
     ]
 
     def weights(used: BoolArray) -> FloatArray:
@@ -186,7 +191,7 @@ def select(
     if len(costs) > 1:
         others = [held_out & ~training.out(fold) for fold in folds]
         chosen = scores([mean_cost(own if own.any() else held_out) for own in others])
-    size = spread([chosen], settings.exclusive)
+    size = spread([chosen], settings.exclusive, **weighted)
     judged = judge(
         [own / size for own in chosen],
         y,
@@ -195,13 +200,17 @@ def select(
         LOG_T,
         groups=training.groups,
         share=training.share,
+        **weighted,
     )
     calibration = judged.calibration
     calibration = replace(calibration, temperature=size * calibration.temperature)
+    total = (
+        held_out.sum() if training.sample_weight is None else training.sample_weight[held_out].sum()
+    )
     return Selected(
         cost=mean_cost(held_out),
         weight=weights(held_out),
-        log_loss=np.array([-t.log_evidence(held_out) / held_out.sum() for t in tables]),
+        log_loss=np.array([-t.log_evidence(held_out) / total for t in tables]),
         judged=replace(judged, calibration=calibration),
     )
 
@@ -215,13 +224,19 @@ def _fit_fold(arguments: tuple[Task, float, SubspaceState | None]) -> SubspaceSt
     return fit.posterior
 
 
-def spread(scores: Sequence[Sequence[FloatArray]], exclusive: bool) -> float:
+def spread(
+    scores: Sequence[Sequence[FloatArray]], exclusive: bool, weights: FloatArray | None = None
+) -> float:
     """Root mean square of held-out class scores about their mean over classes; 1 if it is zero.
 
     Two classes, and the two values of each label, have one score.
     """
     values = np.concatenate([own for each in scores for own in each])
-    values = values[~np.isnan(values).any(axis=1)]
+    weights = np.ones(len(scores[0][0])) if weights is None else weights
+    weights = np.tile(weights, len(values) // len(weights))
+    known = ~np.isnan(values).any(axis=1)
+    total = weights[known].sum()
+    values = weigh(values[known], weights[known] * (known.sum() / (total or 1.0)))
     several = exclusive and values.shape[1] > 1
     centred = values - values.mean(axis=1, keepdims=True) if several else 0.5 * values
     return float(np.sqrt(np.mean(centred**2))) if values.size and values.any() else 1.0

@@ -198,9 +198,16 @@ class BM2PCAClassifier(MarginClassifier):
 
     def _scale(self, X: Rows) -> Rows:
         """Scaled training samples, missing values imputed."""
+        weighted = self._context.weights is not None
+        if weighted and self.unlabeled is not None:
+            raise ValueError("sample_weight is not for samples without a label: give no unlabeled")
         X = super()._scale(X)
         if issparse(X) or not np.isnan(X).any():
             return X
+        if weighted:
+            raise ValueError(
+                "sample_weight is not for samples with missing values: impute them before the fit"
+            )
         self._observed = X
         return self._impute(X)
 

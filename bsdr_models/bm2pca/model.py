@@ -166,7 +166,7 @@ def declare(
     own: OwnPriors = NO_PRIORS,
     name: str = "",
 ) -> pm.Model:
-    """The model of signs (N, K), the axis last in ``coords``."""
+    """The model of signs times weights of the samples (N, K), the axis last in ``coords``."""
     *_, axis = coords
     k = signs.shape[1]
     start = initial_state(metric.whiten(X), signs, n_components, settings)
@@ -205,8 +205,8 @@ def declare(
 
 def _loss(y: Tensor, f: Tensor, square: Tensor) -> Tensor:
     """The smoothed hinge of each label, (N, K), 0 without a label."""
-    u = 1.0 - y * f
-    return pt.neq(y, 0.0) * (u + pt.sqrt(u**2 + square + TINY_WIDTH**2))
+    u = 1.0 - pt.sign(y) * f
+    return pt.abs(y) * (u + pt.sqrt(u**2 + square + TINY_WIDTH**2))
 
 
 def _multiclass_loss(y: Tensor, f: Tensor, square: Tensor) -> Tensor:
@@ -214,4 +214,4 @@ def _multiclass_loss(y: Tensor, f: Tensor, square: Tensor) -> Tensor:
     own = pt.gt(y, 0.0)
     alternatives = pt.switch(pt.neq(y, 0.0), f + 0.5 * square + pt.invert(own), -np.inf)
     loss = logsumexp(alternatives, axis=1) - (own * f).sum(axis=1)
-    return pt.switch(own.any(axis=1), loss, 0.0)[:, None]
+    return pt.switch(own.any(axis=1), y.max(axis=1) * loss, 0.0)[:, None]

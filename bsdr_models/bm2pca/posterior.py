@@ -140,10 +140,10 @@ class SparseMetric:
     gain: float  # g
 
     @classmethod
-    def learn(cls, X: Rows) -> "SparseMetric":
-        """From labelled samples (N, D)."""
-        mean = weighted_mean(X, np.ones(X.shape[0]))
-        length = float(np.mean(squared_distance(X, mean)))
+    def learn(cls, X: Rows, weights: FloatArray) -> "SparseMetric":
+        """From labelled samples (N, D), and weights (N,)."""
+        mean = weighted_mean(X, weights)
+        length = float(np.average(squared_distance(X, mean), weights=weights))
         return cls(mean=mean, gain=1.0 / np.sqrt(length) if length > 0.0 else 1.0)
 
     @property

@@ -20,8 +20,8 @@ other, the loss of a sample of class y may be the hinge of all classes [1]_,
 
 an upper bound of its mean over normal class scores by Jensen's inequality.
 
-``A`` is an (N, R) array, or an operator with ``A @ Q`` and ``A.T @ G``; Y (N, K) holds signs, 0
-without a label.
+``A`` is an (N, R) array, or an operator with ``A @ Q`` and ``A.T @ G``; Y (N, K) holds signs times
+the weight of the sample, 0 without a label.
 
 References
 ----------
@@ -116,7 +116,7 @@ def objective(
 ) -> tuple[float, SubspaceState]:
     r"""J and its gradients in Q and H.
 
-    With :math:`G = y\,C (1 + u/D)` (zero without a label),
+    With :math:`G = y\,C (1 + u/D)` (zero without a label; times the weight of the sample),
 
     .. math::
         \partial J/\partial H = \tilde Z^\top G - \nu H
@@ -157,22 +157,26 @@ def initial_state(
     first fit, and left out of the second.
     """
     known = Y != 0.0
-    labelled = known.any(axis=1)
-    centred = Y - known * (Y.sum(axis=0) / np.maximum(known.sum(axis=0), 1.0))
-    basis, size, _ = np.linalg.svd(centred, full_matrices=False)
-    basis = basis[:, size > 1e-10 * max(size[0], 1.0)]
+    weights = np.abs(Y)
+    total = weights.sum(axis=0)
+    centred = np.sign(Y) - known * (Y.sum(axis=0) / np.where(total > 0.0, total, 1.0))
+    basis, size, _ = np.linalg.svd(np.sqrt(weights) * centred, full_matrices=False)
+    of_sample = weights.max(axis=1)
+    basis = np.sqrt(of_sample)[:, None] * basis[:, size > 1e-10 * size[0]]
     directions, size, _ = np.linalg.svd(np.asarray(A.T @ basis), full_matrices=False)
     rank = np.count_nonzero(size > 1e-10 * size.max(initial=0.0))
     # Class means may be equal, which leaves a direction of no meaning, and so may all samples be.
     Q = directions[:, : min(n_components, max(rank, 1))]
-    square = np.mean(np.asarray(A @ Q)[labelled] ** 2, axis=0)
+    square = np.average(np.asarray(A @ Q) ** 2, axis=0, weights=of_sample)
     Q = Q / np.sqrt(np.where(square > 0.0, square, 1.0))
     latent = np.asarray(A @ Q)
     weights = np.empty((1 + Q.shape[1], Y.shape[1]))
     patterns, pattern = np.unique(known, axis=1, return_inverse=True)
     for index, some in enumerate(patterns.T):
         rows = np.column_stack([np.ones(np.count_nonzero(some)), latent[some]])
-        precision = rows.T @ rows + settings.weight_precision * np.eye(rows.shape[1])
+        precision = rows.T @ (of_sample[some][:, None] * rows) + settings.weight_precision * np.eye(
+            rows.shape[1]
+        )
         own = pattern == index
         weights[:, own] = np.linalg.solve(precision, rows.T @ Y[some][:, own])
     return SubspaceState(projection=Q, weights=weights)
@@ -269,10 +273,10 @@ def curvature(state: SubspaceState, A: Whitened, Y: FloatArray, settings: Settin
     scores = state.scores(A)
     square = settings.latent_variance * np.sum(state.weights[1:] ** 2, axis=0)
     if settings.multiclass:
-        slope = np.abs(multiclass_hinge(scores, Y, square).slope)
-        return settings.cost * slope * (1.0 - slope)
-    root = np.maximum(np.sqrt((1.0 - Y * scores) ** 2 + square), TINY_WIDTH)
-    return np.where(Y != 0.0, settings.cost / root, 0.0)
+        slope = np.abs(multiclass_hinge(scores, np.sign(Y), square).slope)
+        return settings.cost * np.abs(Y) * slope * (1.0 - slope)
+    root = np.maximum(np.sqrt((1.0 - np.sign(Y) * scores) ** 2 + square), TINY_WIDTH)
+    return settings.cost * np.abs(Y) / root
 
 
 def projection_covariance(
@@ -325,7 +329,7 @@ def label_signs(labels: np.ndarray) -> FloatArray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hinge:
-    """Sum over the labelled entries, and slopes. N samples, K labels."""
+    """Weighted sum over the labelled entries, and slopes. N samples, K labels."""
 
     total: float  # Sum of the losses
     slope: FloatArray  # Minus its derivative by each class score, (N, K)
@@ -333,14 +337,14 @@ class Hinge:
 
 
 def smooth_hinge(scores: FloatArray, Y: FloatArray, square: FloatArray) -> Hinge:
-    """Sum of the losses of all labels, for signs Y (N, K), 0 if unlabelled, and s (K,)."""
-    known = np.abs(Y)
-    u = 1.0 - Y * scores
+    """Sum of the losses of all labels, for Y (N, K), and s (K,)."""
+    weights = np.abs(Y)
+    u = 1.0 - np.sign(Y) * scores
     width = np.maximum(np.sqrt(u**2 + square), TINY_WIDTH)
     return Hinge(
-        total=float(np.vdot(known, u + width)),
+        total=float(np.vdot(weights, u + width)),
         slope=Y * (1.0 + u / width),
-        variance_slope=(known / width).sum(axis=0),
+        variance_slope=(weights / width).sum(axis=0),
     )
 
 
@@ -350,15 +354,16 @@ def multiclass_hinge(scores: FloatArray, Y: FloatArray, square: FloatArray) -> H
     f = scores[labelled]
     y = Y[labelled]
     own = y > 0.0
+    weights = y[own][:, None]
     alternatives = np.where(y == 0.0, -np.inf, f + 0.5 * square + ~own)
     top = alternatives.max(axis=1, keepdims=True)
     share = np.exp(alternatives - top)
     mass = share.sum(axis=1, keepdims=True)
     share /= mass
     slope = np.zeros(scores.shape)
-    slope[labelled] = own - share
+    slope[labelled] = weights * (own - share)
     return Hinge(
-        total=float((top + np.log(mass)).sum() - f[own].sum()),
+        total=float((weights * (top + np.log(mass) - f[own][:, None])).sum()),
         slope=slope,
-        variance_slope=share.sum(axis=0),
+        variance_slope=(weights * share).sum(axis=0),
     )

@@ -211,8 +211,8 @@ def _fit_conjugate(
     """The conjugate posterior of real outputs."""
     sample_rng, fold_rng = rng.spawn(2)
     exact = fit_conjugate(problem, n_draws=options.draws(N_INDEPENDENT), rng=sample_rng)
-    groups = learner.training.groups
-    if groups is None:
+    training = learner.training
+    if exact_score := problem.weights is None:
         score = exact.log_score
         empty = exact.log_score_empty
     else:
@@ -221,8 +221,9 @@ def _fit_conjugate(
         score,
         np.zeros(len(score)),
         np.exp(np.maximum(empty, LEAST_LOG)),
-        groups=groups,
-        n_folds=None if groups is None else learner.training.n_folds,
+        groups=training.groups,
+        n_folds=None if exact_score else training.n_folds,
+        weights=training.sample_weight,
     )
     return assemble(
         problem,
@@ -287,6 +288,7 @@ def _judge(log_p: FloatArray, problem: BSDRProblem, training: Training) -> Judge
         LOG_T,
         groups=training.groups,
         share=training.share,
+        weights=training.sample_weight,
     )
 
 
@@ -372,7 +374,7 @@ def _fit_pymc(
         draws,
         options,
         engine=engine,
-        log_likelihood=each.sum(axis=1).reshape(len(posterior["bias"]), -1),
+        log_likelihood=(each @ problem.sample_weight).reshape(len(posterior["bias"]), -1),
         interrupted=sampled.interrupted,
         sample_stats=sampled.sample_stats,
         run=sampled.attrs,
@@ -394,7 +396,7 @@ def assemble(
     **result: Any,
 ) -> Fit:
     """Fit from draws of an engine: coordinates, diagnostics, and warnings."""
-    coordinates = Coordinates.learn(problem.X, problem.y, problem.target, draws)
+    coordinates = Coordinates.learn(problem.X, problem.y, problem.target, draws, problem.weights)
     width = coordinates.axes.shape[1]
     shown = options.n_components
     r_hat, ess = mixing(problem, draws, log_likelihood)

@@ -23,7 +23,7 @@ from bsdr_models.data.validation import (
     read_views,
     validate_samples,
 )
-from bsdr_models.estimators.base import Estimator
+from bsdr_models.estimators.base import Estimator, WeightedFit
 from bsdr_models.estimators.classifier import ProbabilisticClassifier
 from bsdr_models.estimators.regressor import GaussianRegressor
 from bsdr_models.inference.parallel import threads
@@ -118,6 +118,10 @@ class FullRankEstimator(BaseBSDR):
         scaled = super()._scale(X)
         if self._is_plain:
             self._check_width()
+        elif self._context.weights is not None:
+            raise ValueError(
+                "sample_weight is for the linear kernel of all features: give no kernel or views"
+            )
         self._views = self._named_views()
         return scaled
 
@@ -150,9 +154,11 @@ class FullRankEstimator(BaseBSDR):
         context = self._context
         whitened = feature_map.whiten(context.X[samples])
         targets = context.targets[samples]
-        weights = None
-        if context.target == "regression" and self._groups is not None:
-            weights = weigh_samples(whitened, targets, self._groups[samples])
+        weights = None if context.weights is None else context.weights[samples]
+        exact = context.target == "regression" and self.inference in (None, "conjugate")
+        if exact and self._groups is not None:
+            own = weigh_samples(whitened, targets, self._groups[samples])
+            weights = own if weights is None else own * weights
         return BSDRProblem(
             X=whitened,
             y=targets,
@@ -222,7 +228,7 @@ class FullRankEstimator(BaseBSDR):
         model has no new samples.
         """
         check_is_fitted(self)
-        if self._context.kept is not None:
+        if self._context.kept is not None and self._context.weights is None:
             raise AttributeError("model_ needs all training samples in memory")
         return self._context.name_dims(self._declare(self._posterior.feature_map))
 
@@ -235,7 +241,9 @@ class FullRankEstimator(BaseBSDR):
         X = context.X
         y = context.modelled
         names = context.modelled_names
-        return declare_hierarchical(X, y, priors, context.target, feature_map, names)
+        return declare_hierarchical(
+            X, y, priors, context.target, feature_map, names, sample_weight=context.weights
+        )
 
     def _scale_new(self, X: SamplesLike) -> FloatArray:
         check_is_fitted(self)
@@ -257,7 +265,7 @@ class FullRankEstimator(BaseBSDR):
         return tags
 
 
-class BSDRClassifier(ProbabilisticClassifier, FullRankEstimator):
+class BSDRClassifier(WeightedFit, ProbabilisticClassifier, FullRankEstimator):
     """Bayesian supervised dimensionality reduction for classification [1]_.
 
     A multinomial probit classifier with one projection of the features for each contrast of
@@ -408,7 +416,7 @@ class BSDRClassifier(ProbabilisticClassifier, FullRankEstimator):
         return self
 
 
-class BSDRRegressor(GaussianRegressor, FullRankEstimator):
+class BSDRRegressor(WeightedFit, GaussianRegressor, FullRankEstimator):
     """Bayesian supervised dimensionality reduction for real targets.
 
     A Bayesian linear regression of several outputs that share the scale of their coefficients.

@@ -30,6 +30,7 @@ class Density(NamedTuple):
     X: SingleArray  # whitened features, (N, B)
     X_t: SingleArray
     y: np.ndarray  # classes (N,), or whether samples have labels (N, K)
+    sample_weight: SingleArray  # (N,)
     contrasts: SingleArray  # (J, K)
     contrasts_t: SingleArray
     views: IntArray  # view of each whitened feature, (B,)
@@ -176,12 +177,15 @@ def evaluate(
             slope[m, c] = 0.0
     shape = (n_samples, n_chains, k)
     _log_likelihood(density, density.y, eta.reshape(shape), value, slope.reshape(shape))
-    np.dot(density.X_t, slope, weights)
-    by_loading = np.empty((n_features, j), np.float32)
     by_class_total = np.zeros(n_chains * k, np.float32)
     for m in range(n_samples):
+        for s in range(n_chains):
+            value[m, s] *= density.sample_weight[m]
         for c in range(n_chains * k):
+            slope[m, c] *= density.sample_weight[m]
             by_class_total[c] += slope[m, c]
+    np.dot(density.X_t, slope, weights)
+    by_loading = np.empty((n_features, j), np.float32)
     for s in range(n_chains):
         for b in range(n_features):
             for c in range(k):

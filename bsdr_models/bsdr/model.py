@@ -163,10 +163,12 @@ def declare_hierarchical(
     groups: tuple[list[object], IntArray] | None = None,
     own: OwnPriors = NO_PRIORS,
     name: str = "",
+    sample_weight: FloatArray | None = None,
 ) -> pm.Model:
     """The model at full rank, with the whitened features or prior covariance of a feature map.
 
     Of groups: their names, and that of each sample (N,).
+    Weights of the samples (N,) are powers of their likelihoods.
     """
     y_array, labels = read_response(y, target, n_samples=len(X))
     contrasts = make_contrasts(len(labels), target)
@@ -213,13 +215,18 @@ def declare_hierarchical(
             location = priors.noise_location
             width = priors.noise_width
             sigma = own.declare(pm.LogNormal, "noise_scale", location, width, dims=dims.LABEL)
-            pm.Normal("y", eta, sigma=sigma, observed=y_data, dims=axes)
+            response = pm.Normal("y", eta, sigma=sigma, observed=y_data, dims=axes)
         elif target == "multiclass":
             k = len(labels)
             lapse = priors.lapse
-            multinomial_probit("y", eta, n_classes=k, lapse=lapse, observed=y_data, dims=axes)
+            response = multinomial_probit(
+                "y", eta, n_classes=k, lapse=lapse, observed=y_data, dims=axes
+            )
         else:
-            binary_probit("y", eta, lapse=priors.lapse, observed=y_data, dims=axes)
+            response = binary_probit("y", eta, lapse=priors.lapse, observed=y_data, dims=axes)
+        if sample_weight is not None:
+            further = (sample_weight - 1.0).reshape(-1, *[1] * (y_array.ndim - 1))
+            pm.Potential("sample_weight", further * pm.logp(response, y_data))
         own.check()
     return model
 

@@ -29,6 +29,7 @@ from sklearn.utils import gen_batches
 from bsdr_models.bsdr import probit_choice
 from bsdr_models.bsdr.feature_map import FeatureMap
 from bsdr_models.estimators.calibration import Calibration, Link
+from bsdr_models.learned_metric.metric import weigh
 from bsdr_models.numerics.arrays import FloatArray, IntArray, Target
 from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.numerics.relevance import LatentCoordinates
@@ -136,12 +137,17 @@ class Coordinates:
 
     @classmethod
     def learn(
-        cls, whitened: FloatArray, y: np.ndarray, target: Target, draws: Parameters
+        cls,
+        whitened: FloatArray,
+        y: np.ndarray,
+        target: Target,
+        draws: Parameters,
+        sample_weight: FloatArray | None = None,
     ) -> "Coordinates":
         """Identified coordinates from whitened training samples (N, B), targets, and all draws."""
         s, j, b = draws.projection.shape
         r = min(j, b)
-        rows = _triangular(whitened)  # in place of the samples of every draw
+        rows = _triangular(whitened, sample_weight)  # in place of the samples of every draw
         ones = rows[:, :1]
         X = rows[:, 1:]
         z = draws.latent(X)
@@ -151,12 +157,14 @@ class Coordinates:
         flat = draws.projection.reshape(s * j, b)
         coefficients = flat.T @ weights.reshape(s * j, -1) / s
         linear = whitened @ coefficients  # (N, K)
+        one = np.ones(len(linear)) if sample_weight is None else sample_weight
+        mean = np.average(linear, axis=0, weights=one)
         if target == "multiclass":
-            present = np.unique(y)
-            means = np.stack([linear[y == label].mean(axis=0) for label in present])
+            own = [y == label for label in np.unique(y)]
+            means = np.stack([np.average(linear[i], axis=0, weights=one[i]) for i in own])
             spread = means - means.mean(axis=0)
         else:
-            spread = linear - linear.mean(axis=0)
+            spread = weigh(linear - mean, sample_weight)
         _, size, rows = np.linalg.svd(spread, full_matrices=True)
         axes = rows[:r].T
         largest = np.abs(axes).argmax(axis=0)
@@ -164,7 +172,7 @@ class Coordinates:
         variance = np.zeros(r)
         variance[: min(r, len(size))] = size[:r] ** 2
         total = float(np.sum(size**2))
-        shift = linear.mean(axis=0) @ axes
+        shift = mean @ axes
         coordinates = X @ (coefficients @ axes) - ones * shift
         full = np.concatenate([np.broadcast_to(ones, (s, *ones.shape)), z], axis=2)
         return cls(
@@ -214,7 +222,7 @@ def _size_factor(latent: FloatArray, weights: FloatArray) -> FloatArray:
     return np.asarray(np.median(size) / np.maximum(size, _TINY))
 
 
-def _triangular(X: FloatArray) -> FloatArray:
+def _triangular(X: FloatArray, weights: FloatArray | None) -> FloatArray:
     """Triangular factor of (1, X), X (N, B), in blocks of samples: (M, 1 + B), M at most 1 + B.
 
     Its rows have the sums of squares and the least-squares fits of all samples.
@@ -222,6 +230,7 @@ def _triangular(X: FloatArray) -> FloatArray:
     rows = np.empty((0, 1 + X.shape[1]))
     for block in gen_batches(len(X), max(_CHUNK, X.shape[1])):
         part = np.insert(X[block], 0, 1.0, axis=1)
+        part = weigh(part, None if weights is None else weights[block])
         rows = np.linalg.qr(np.concatenate([rows, part]), mode="r")
     return rows
 

@@ -66,7 +66,7 @@ class BSDRProblem:
     target: Target
     priors: HierarchicalPriors
     views: IntArray | None = None  # view of each whitened feature, (B,), in order; None for one
-    weights: FloatArray | None = None  # of dependent samples of real outputs, (N,)
+    weights: FloatArray | None = None  # powers of the likelihoods of samples, (N,)
 
     def select(self, samples: IntArray | BoolArray) -> "BSDRProblem":
         """The problem of some samples."""
@@ -102,6 +102,11 @@ class BSDRProblem:
         n, b = self.X.shape
         return n * len(self.contrasts) * (1.0 + b / 20.0)
 
+    @property
+    def sample_weight(self) -> FloatArray:
+        """Weights of the samples, (N,), ones by default."""
+        return np.ones(len(self.X)) if self.weights is None else self.weights
+
     @cached_property
     def single(self) -> Density:
         """The log density for trajectories."""
@@ -112,6 +117,7 @@ class BSDRProblem:
             X=X,
             X_t=X_t,
             y=self.y,
+            sample_weight=self.sample_weight.astype(np.float32),
             contrasts=contrasts,
             contrasts_t=contrasts_t,
             views=np.zeros(X.shape[1], np.int64) if self.views is None else self.views,
@@ -180,7 +186,7 @@ class BSDRProblem:
     def evaluate(self, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Log likelihood (S, N) of finite vectors (S, P), and gradients (S, P) of log densities.
 
-        In the precision of X, which is that of ``theta``.
+        Weighted, and in the precision of X, which is that of ``theta``.
         """
         loadings, _, _, log_scale = self.split(theta)
         scale = self.column_scale(theta)[:, :, None]
@@ -188,7 +194,9 @@ class BSDRProblem:
         flat = eta.reshape(1, -1, eta.shape[2])
         y = np.repeat(self.y, len(theta), axis=0)
         each, slope = label_log_likelihood(flat, y, self.target, self.priors.lapse)
+        weight = self.sample_weight.astype(slope.dtype)
         slope = slope.reshape(len(eta), -1)  # (N, S K)
+        slope *= weight[:, None]
         n = self.n_loadings
         j = len(self.contrasts)
         gradient = np.empty_like(theta)
@@ -207,18 +215,19 @@ class BSDRProblem:
             gradient[:, n + j : -1] = self.priors.view_width * by_view
         gradient[:, :-1] -= theta[:, :-1]
         gradient[:, -1] += 1.0 - np.exp(2.0 * log_scale) / self.priors.scale**2
-        return each.reshape(eta.shape[:2]).T, gradient
+        return each.reshape(eta.shape[:2]).T * weight, gradient
 
     def curvature(self, theta: FloatArray) -> FloatArray:
         """Mean over vectors (S, P) of the negative Hessian of a sample in its contrasts, (N, J, J).
 
         It has negative eigenvalues where labels may be lapses.
         """
+        weight = self.sample_weight[:, None, None]
 
         def of_vector(one: FloatArray) -> FloatArray:
             eta = self.linear_predictor(one[None])[0]
             second = label_derivatives(eta, self.y, self.target, self.priors.lapse)[1]
-            return -(self.contrasts @ second @ self.contrasts.T)
+            return -(self.contrasts @ second @ self.contrasts.T) * weight
 
         return np.mean(run_in_threads(of_vector, list(theta)), axis=0)
 

@@ -133,7 +133,8 @@ def hierarchical_tree(
         groups["log_prior"] = {"parameters": fit.log_prior[:, one]}
     if stats:
         groups["sample_stats"] = stats
-    if exact and len(kept) * n <= datatree.MAX_NUMBERS:
+    # Leaving one of several samples out, as ArviZ does, is not leaving out one of weight two.
+    if exact and context.weights is None and len(kept) * n <= datatree.MAX_NUMBERS:
         each = pointwise_log_likelihood(
             raw, whitened, context.targets, context.target, posterior.lapse
         )

@@ -31,7 +31,7 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import _num_samples, column_or_1d, has_fit_parameter
 
 from bsdr_models.compare.plane import check_probabilities
-from bsdr_models.data.targets import read_groups
+from bsdr_models.data.targets import order_attrs, read_groups
 from bsdr_models.data.validation import check_samples
 from bsdr_models.estimators.base import Estimator, last_step
 from bsdr_models.inference.dims import LABEL, OBS
@@ -138,6 +138,7 @@ def cross_validated_map(
     check_parameters(allowed, locals(), "cross_validated_map")
     refuse_frozen(estimator)
     check_samples(X, y, groups)
+    given = y
     y = read_classes(y)
     own_groups = read_groups(groups, X)
     index = np.unique(y, return_inverse=True)[1]
@@ -191,6 +192,7 @@ def cross_validated_map(
         held_out = held_out.assign_coords({OBS: names[held_out[OBS].to_numpy()]})
     held_out["class_frequency"] = LABEL, class_frequency(index, held_out.sizes[LABEL])
     tree["predictions"] = xr.DataTree(held_out)
+    tree.attrs |= order_attrs(given, labels)
     return tree
 
 
@@ -313,9 +315,15 @@ def check_models(models: Mapping[str, BaseEstimator], argument: str) -> None:
 
 
 def fitted_clone(
-    estimator: BaseEstimator, X: SamplesLike, y: np.ndarray, groups: IntArray | None = None
+    estimator: BaseEstimator,
+    X: SamplesLike,
+    y: np.ndarray,
+    groups: IntArray | None = None,
+    weights: FloatArray | None = None,
 ) -> BaseEstimator:
     """Fit a clone, with the groups of its samples if it takes them and there are several.
+
+    Weights are given if there are some.
 
     Searches give groups to their splitter and, with metadata routing, to fits that request them. An
     interrupted fit raises KeyboardInterrupt.
@@ -330,9 +338,11 @@ def fitted_clone(
     else:
         argument = f"{name}__groups" if name else "groups"
         takes = searches or has_fit_parameter(last, "groups")
-    options = {}
+    options: dict[str, np.ndarray] = {}
     if groups is not None and len(np.unique(groups)) > 1 and takes:
         options[argument] = groups
+    if weights is not None:
+        options["sample_weight"] = weights
     model.fit(X, y, **options)
     if getattr(last_step(model), "interrupted_", False):
         raise KeyboardInterrupt
@@ -359,6 +369,7 @@ def predict_fold(
     fold: Fold,
     classes: np.ndarray,
     groups: IntArray | None,
+    weights: FloatArray | None = None,
 ) -> tuple[BaseEstimator, FloatArray]:
     """A clone fitted to the training samples, and class probabilities (M, K) of the others.
 
@@ -367,5 +378,7 @@ def predict_fold(
     train, test = fold
     X_train, y_train = _safe_split(estimator, X, y, train)
     X_test, _ = _safe_split(estimator, X, None, test, train)
-    model = fitted_clone(estimator, X_train, y_train, None if groups is None else groups[train])
+    groups = None if groups is None else groups[train]
+    weights = None if weights is None else weights[train]
+    model = fitted_clone(estimator, X_train, y_train, groups, weights)
     return model, class_probabilities(model, X_test, classes)

@@ -31,11 +31,12 @@ from typing import TYPE_CHECKING, ClassVar, Self, override
 import numpy as np
 import pandas as pd
 import xarray as xr
+from numpy.typing import ArrayLike
 from scipy.optimize import minimize
 from scipy.special import log_softmax
 from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
-from sklearn.utils import Bunch, Tags, get_tags
+from sklearn.utils import Bunch, Tags, _safe_indexing, get_tags
 from sklearn.utils.metaestimators import _BaseComposition
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
@@ -179,7 +180,14 @@ class StackedClassifier(ProbabilisticClassifier, _BaseComposition):
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    def fit(self, X: SamplesLike, y: TargetLike, *, groups: TargetLike | None = None) -> Self:
+    def fit(  # type: ignore[override]  # others are Python's error
+        self,
+        X: SamplesLike,
+        y: TargetLike,
+        *,
+        sample_weight: ArrayLike | None = None,
+        groups: TargetLike | None = None,
+    ) -> Self:
         """Fit the members and their weights.
 
         Parameters
@@ -188,6 +196,10 @@ class StackedClassifier(ProbabilisticClassifier, _BaseComposition):
             With NaN for missing values, if all members take such samples.
         y : array-like of shape (n_samples,)
             Classes.
+        sample_weight : array-like of shape (n_samples,), optional
+            Weight of each sample, for members whose ``fit`` takes weights, which the default
+            DGPLVMClassifier does not. A sample of weight two is the same as two samples, one of
+            weight zero is left out.
         groups : array-like of shape (n_samples,), optional
             Samples of one group, such as a patient, are held out together, also by members whose
             ``fit`` takes ``groups``; the others are refitted for each fold.
@@ -199,11 +211,20 @@ class StackedClassifier(ProbabilisticClassifier, _BaseComposition):
         Raises
         ------
         TypeError
-            If a member does not predict probabilities.
+            If a member does not predict probabilities, or its ``fit`` takes no ``sample_weight``
+            that is given.
         ValueError
             If names of members are not unique or conflict with arguments, or y is of another kind.
         """
-        return self._fit(X, y, groups, _given=X)
+        if sample_weight is not None:
+            for name, member in self.estimators or [("dgplvm", DGPLVMClassifier())]:
+                if not has_fit_parameter(member, "sample_weight"):
+                    raise TypeError(
+                        f"sample_weight: member {name!r}, {type(member).__name__}, takes no "
+                        "weights: give estimators whose fit does, such as BSDRClassifier and "
+                        "BM2PCAClassifier"
+                    )
+        return self._fit(X, y, groups, sample_weight, _given=X)
 
     def _check_params(self) -> None:
         super()._check_params()
@@ -224,9 +245,17 @@ class StackedClassifier(ProbabilisticClassifier, _BaseComposition):
             (name, kind(random_state=int(rng.integers(2**31)))) for name, kind in kinds.items()
         ]
         X = _as_members_take(self._given, context.X)
+        if context.kept is not None and X is not context.X:
+            X = _safe_indexing(X, context.kept)
         seed = int(rng.integers(2**31))
         fit = partial(
-            _fit_member, X=X, y=targets.y, table=context.X, groups=context.groups, seed=seed
+            _fit_member,
+            X=X,
+            y=targets.y,
+            table=context.X,
+            groups=context.groups,
+            weights=context.weights,
+            seed=seed,
         )
         with shared_training(seed):
             training = _divide(context.X, targets, context.groups)
@@ -234,16 +263,23 @@ class StackedClassifier(ProbabilisticClassifier, _BaseComposition):
         models, held_out, warned = zip(*fits, strict=True)
         self.classes_, index = _encode(targets.y, models)
         log_p = np.stack(held_out)
-        self._pooled, self._fold = _pool_held_out(log_p, index, training.divisions[0])
+        weights = np.ones(len(index)) if context.weights is None else context.weights
+        self._pooled, self._fold = _pool_held_out(log_p, index, training.divisions[0], weights)
         known = self._fold >= 0
-        self.weights_, self.weights_sd_ = pool_weights(log_p[:, known], index[known])
+        self.weights_, self.weights_sd_ = pool_weights(
+            log_p[:, known], index[known], counts=weights[known]
+        )
         self._names = [name for name, _ in members]
         self.estimators_ = list(models)
         self._held_out = log_p
         self._context = replace(context, labels=self.classes_, index=index)
         groups = None if training.groups is None else training.groups[known]
         score = HeldOutScore.of(
-            self._pooled[known, index[known]], index[known], groups=groups, n_folds=training.n_folds
+            self._pooled[known, index[known]],
+            index[known],
+            groups=groups,
+            n_folds=training.n_folds,
+            weights=weights[known],
         )
         return Result(
             posterior=self.weights_,
@@ -419,6 +455,7 @@ def _fit_member(
     y: np.ndarray,
     table: FloatArray,
     groups: IntArray | None,
+    weights: FloatArray | None,
     seed: int,
 ) -> tuple[BaseEstimator, FloatArray, Warned]:
     """A member fitted to all samples, held-out log probabilities (N, K), and its warnings.
@@ -428,7 +465,7 @@ def _fit_member(
     name, estimator = member
     with errors_name(name), shared_training(seed):
         with recorded_warnings() as warned:
-            model = fitted_clone(estimator, X, y, groups)
+            model = fitted_clone(estimator, X, y, groups, weights)
         by_groups = has_fit_parameter(getattr(model, "estimator", model), "groups")
         own = getattr(model, "held_out_log_proba_", None)
         if own is not None and (groups is None or by_groups):
@@ -440,7 +477,7 @@ def _fit_member(
         with recorded_warnings():  # the fit to all samples has warned
             for number in np.unique(fold[fold >= 0]):
                 parts = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
-                _, p = predict_fold(model, X, y, parts, classes, groups)
+                _, p = predict_fold(model, X, y, parts, classes, groups, weights)
                 log_p[parts[1]] = bounded(p)
     return model, log_p, warned
 
@@ -464,11 +501,12 @@ def _encode(y: np.ndarray, models: Sequence[BaseEstimator]) -> tuple[np.ndarray,
 
 
 def _pool_held_out(
-    log_p: FloatArray, index: IntArray, fold: IntArray
+    log_p: FloatArray, index: IntArray, fold: IntArray, counts: FloatArray
 ) -> tuple[FloatArray, IntArray]:
     """Log probabilities (N, K) of held-out samples by weights of the other folds, and the folds.
 
-    ``log_p`` are those of the members, (n_members, N, K). The fold is -1 of samples that are not
+    ``log_p`` are those of the members, (n_members, N, K), and counts (N,) are as of `pool_weights`.
+    The fold is -1 of samples that are not
     held out by all members, or have no class; their log probabilities are NaN.
     """
     known = ~np.isnan(log_p).any(axis=(0, 2)) & (index >= 0)
@@ -477,7 +515,7 @@ def _pool_held_out(
     for number in np.unique(fold[fold >= 0]):
         out = fold == number
         others = known & ~out
-        weights, _ = pool_weights(log_p[:, others], index[others])
+        weights, _ = pool_weights(log_p[:, others], index[others], counts=counts[others])
         own = known & out
         pooled[own] = log_pool(weights, log_p[:, own])
         in_fold[own] = number
@@ -493,36 +531,52 @@ def log_pool(weights: FloatArray, log_p: FloatArray) -> FloatArray:
 
 
 def pool_loss(
-    weights: FloatArray, log_p: FloatArray, y: IntArray, precision: FloatArray
+    weights: FloatArray,
+    log_p: FloatArray,
+    y: IntArray,
+    precision: FloatArray,
+    counts: FloatArray | None = None,
 ) -> tuple[float, FloatArray, FloatArray]:
-    """Negative log posterior of weights (M,) given log_p (M, N, K), its gradient and Hessian."""
+    """Negative log posterior of weights (M,) given log_p (M, N, K), its gradient and Hessian.
+
+    Samples count as often as ``counts`` (N,), which need be no integers.
+    """
+    counts = np.ones(len(y)) if counts is None else counts
     rows = np.arange(len(y))
     shift = weights - 1.0 / len(weights)
     pooled = log_pool(weights, log_p)
     p = np.exp(pooled)
     centred = log_p - np.sum(p * log_p, axis=2, keepdims=True)
-    value = float(0.5 * shift @ precision @ shift - pooled[rows, y].sum())
-    gradient = precision @ shift - centred[:, rows, y].sum(axis=1)
+    value = float(0.5 * shift @ precision @ shift - counts @ pooled[rows, y])
+    gradient = precision @ shift - centred[:, rows, y] @ counts
+    p *= counts[:, None]
     return value, gradient, precision + np.einsum("ink,nk,jnk->ij", centred, p, centred)
 
 
 def pool_weights(
-    log_p: FloatArray, y: IntArray, shrinkage: float = SHRINKAGE
+    log_p: FloatArray,
+    y: IntArray,
+    shrinkage: float = SHRINKAGE,
+    counts: FloatArray | None = None,
 ) -> tuple[FloatArray, FloatArray]:
-    """Weights (M,) by held-out log probabilities (M, N, K) of classes y (N,), and their errors."""
-    n_members, n, _ = log_p.shape
+    """Weights (M,) by held-out log probabilities (M, N, K) of classes y (N,), and their errors.
+
+    Samples count as often as ``counts`` (N,), by default once.
+    """
+    n_members = len(log_p)
+    n = float(len(y) if counts is None else counts.sum())
     equal = np.full(n_members, 1.0 / n_members)
     eye = np.eye(n_members)
-    information = np.trace(pool_loss(equal, log_p, y, 0.0 * eye)[2]) / n_members
+    information = np.trace(pool_loss(equal, log_p, y, 0.0 * eye, counts)[2]) / n_members
     # The mean of the samples and one of unit information, which is all there is without samples.
     mean_information = (information + 1.0) / (n + 1.0)
     precision = shrinkage * mean_information * (eye + OF_SUM)
     weights = minimize(
-        lambda weights: pool_loss(weights, log_p, y, precision)[:2],
+        lambda weights: pool_loss(weights, log_p, y, precision, counts)[:2],
         equal,
         jac=True,
         method="L-BFGS-B",
         bounds=[(0.0, None)] * n_members,
     ).x
-    curvature = pool_loss(weights, log_p, y, precision)[2]
+    curvature = pool_loss(weights, log_p, y, precision, counts)[2]
     return np.asarray(weights), np.sqrt(np.diag(np.linalg.inv(curvature)))

@@ -61,8 +61,25 @@ def read_classes(y: TargetLike, unlabeled: object = None, *, several: bool = Fal
     if several and given.ndim == 2 and given.shape[1] > 1:
         return _read_labels(y, given, known)
     names, index = encode_known(given, known)
+    attrs = order_attrs(y, names)
     y = names[index] if known.all() else given.ravel()
-    return Targets(kind="multiclass", y=y, coded=index, names=names)
+    return Targets(kind="multiclass", y=y, coded=index, names=names, attrs=attrs)
+
+
+def category_order(values: object, names: np.ndarray) -> IntArray | None:
+    """Positions of the sorted names in the order of ordered categories; None of other values."""
+    if isinstance(values, pd.DataFrame):
+        values = values.squeeze("columns")
+    kind = getattr(values, "dtype", None)
+    if not (isinstance(kind, pd.CategoricalDtype) and kind.ordered):
+        return None
+    return np.argsort(kind.categories.get_indexer(names))
+
+
+def order_attrs(y: object, names: np.ndarray) -> dict[str, list[int]]:
+    """Root attribute of trees: the order in which classes are shown, if it is not that of names."""
+    order = category_order(y, names)
+    return {} if order is None else {"class_order": order.tolist()}
 
 
 def _read_labels(y: TargetLike, given: np.ndarray, known: np.ndarray) -> Targets:
@@ -122,11 +139,10 @@ def name_groups(groups: TargetLike, X: SamplesLike) -> tuple[list[object], IntAr
                 f"groups mixes types: {value!r} at position {sample}, {values[0]!r} at position 0"
             )
     names, index = np.unique(values, return_inverse=True)
-    categories = getattr(groups, "dtype", None)
-    if isinstance(categories, pd.CategoricalDtype) and categories.ordered:
-        rank = categories.categories.get_indexer(names)
-        names = names[np.argsort(rank)]
-        index = rank.argsort().argsort()[index]
+    order = category_order(groups, names)
+    if order is not None:
+        names = names[order]
+        index = np.argsort(order)[index]
     return names.tolist(), index.astype(np.int64)
 
 

@@ -44,7 +44,8 @@ class Training:
 
     Classes are (N,), or 0 and 1 of each label, (N, T); -1 if unknown; None for real outputs.
     ``groups`` (N,) are held out together: those of the user, or copies of a sample. The effective
-    number of samples is a ``share`` of their number.
+    number of samples is a ``share`` of the sum of their weights. Whatever the unit of the weights,
+    it is at most the number of samples: a sample of weight two is not two that agree.
     """
 
     X: Rows
@@ -58,6 +59,7 @@ class Training:
     singly: IntArray  # a division without regard to these
     groups: IntArray | None = None
     share: float = 1.0
+    sample_weight: FloatArray | None = None  # weights of the samples, (N,), if any are given
     kept: IntArray | slice = slice(None)  # positions of the samples, if they are some of others
     _metrics: dict[Fold | None, Metric] = field(default_factory=dict)
 
@@ -72,12 +74,13 @@ class Training:
         metric: MetricName | None,
         rng: np.random.Generator,
         groups: IntArray | None = None,
+        sample_weight: FloatArray | None = None,
     ) -> "Training":
         """Draw divisions, and choose weights of a metric unless it is None; or those shared."""
         store = _shared.get()
         key = None
         if store is not None:
-            key = joblib.hash((metric, X, classes, units, groups))
+            key = joblib.hash((metric, X, classes, units, groups, sample_weight))
             if key in store.found:
                 return store.found[key]
             rng = np.random.default_rng(store.seed)
@@ -93,6 +96,8 @@ class Training:
         share = 1.0
         if classes is not None and groups is not None and not issparse(X):
             share = effective_share(np.nan_to_num(X[known]), classes[known], groups[known])
+        if sample_weight is not None:
+            share *= len(sample_weight) / float(sample_weight.sum())
         weights = MetricWeights(every=np.empty(0))
         if metric is not None:
             order = np.argsort(keys[0])
@@ -100,7 +105,15 @@ class Training:
             own = None if classes is None else classes[order]
             folds = [fold[order] for fold in divisions]
             dense = as_dense(X[order])
-            weights = MetricWeights.choose(metric, dense, own, units, folds, share=share)
+            weights = MetricWeights.choose(
+                metric,
+                dense,
+                own,
+                units,
+                folds,
+                share=share,
+                sample_weight=None if sample_weight is None else sample_weight[order],
+            )
         training = cls(
             X=X,
             classes=classes,
@@ -113,6 +126,7 @@ class Training:
             singly=divisions[0] if given is None else make_folds(keys[0], classes, copies),
             groups=groups,
             share=share,
+            sample_weight=sample_weight,
         )
         if store is not None:
             store.found[key] = training
@@ -139,6 +153,7 @@ class Training:
             singly=self.singly[kept],
             given=None if self.given is None else self.given[kept],
             groups=None if self.groups is None else self.groups[kept],
+            sample_weight=None if self.sample_weight is None else self.sample_weight[kept],
             kept=kept,
             _metrics={},
         )
@@ -194,9 +209,10 @@ class Training:
     def learn_metric(self, rest: BoolArray, weights: FloatArray | None = None) -> Metric:
         """The metric of some of the samples, (N,), by default with the weights of all."""
         known = rest & self.known
-        basis = ClassBasis.one(int(known.sum()))
+        own = None if self.sample_weight is None else self.sample_weight[known]
+        basis = ClassBasis.one(int(known.sum()), own)
         if self.classes is not None:
-            basis = ClassBasis.of(self.classes[known], self.share)
+            basis = ClassBasis.of(self.classes[known], self.share, own)
         every = None if known.sum() == rest.sum() else as_dense(self.X[rest])
         weights = self.weights.every if weights is None else weights
         return Metric.learn(as_dense(self.X[known]), basis, weights, self.units, every=every)

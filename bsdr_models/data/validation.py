@@ -20,6 +20,7 @@ from sklearn.base import BaseEstimator, is_regressor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
+    _check_sample_weight,
     check_array,
     check_consistent_length,
     column_or_1d,
@@ -299,6 +300,20 @@ def read_views(views: object, feature_names: Sequence[object]) -> list[tuple[str
 # Targets
 
 
+def read_weights(weights: object, X: object) -> FloatArray | None:
+    """Weights of the samples of X, (N,), at least 0; None if none are given.
+
+    ValueError if they are not numbers of that many samples, or fewer than two are positive.
+    """
+    if weights is None:
+        return None
+    check_order(X, weights)
+    found: FloatArray = _check_sample_weight(weights, X, dtype=np.float64, ensure_non_negative=True)
+    if np.count_nonzero(found) < 2:
+        raise ValueError("sample_weight is zero for all samples, or all but one")
+    return found
+
+
 def require_targets(estimator: BaseEstimator, X: object, y: object) -> None:
     """Raise a ValueError if there are no targets, or see `check_order`."""
     if y is None:
@@ -488,9 +503,15 @@ def _plain_labels(y: np.ndarray) -> np.ndarray:
 # Scaling
 
 
-def fit_scaler(estimator: BaseEstimator, X: FloatArray, *, standardize: bool) -> Scaler:
+def fit_scaler(
+    estimator: BaseEstimator,
+    X: FloatArray,
+    *,
+    standardize: bool,
+    weights: FloatArray | None = None,
+) -> Scaler:
     """Centre and scale of training samples, (N, P); see `check_variation`."""
-    return check_variation(estimator, Scaler.fit(X, standardize=standardize))
+    return check_variation(estimator, Scaler.fit(X, standardize=standardize, weights=weights))
 
 
 def check_variation(estimator: BaseEstimator, scaler: Scaler) -> Scaler:

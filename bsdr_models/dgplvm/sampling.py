@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.linalg import block_diag
 
-from bsdr_models.alignment import rotations
 from bsdr_models.dgplvm.map_search import Mode, make_objective
 from bsdr_models.dgplvm.objective import WellPosedObjective
 from bsdr_models.dgplvm.priors import KERNEL
@@ -22,7 +21,7 @@ from bsdr_models.dgplvm.problem import DGPLVMProblem
 from bsdr_models.dgplvm.trees import SPEC
 from bsdr_models.inference.sampling import Sampled, Schedule
 from bsdr_models.numerics.arrays import FloatArray, IntArray
-from bsdr_models.numerics.linalg import cholesky
+from bsdr_models.numerics.linalg import cholesky, rotations
 
 if TYPE_CHECKING:
     import pymc as pm

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline
+from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_consistent_length
 
 from bsdr_models.data.replicates import warn_of_replicates
@@ -25,6 +26,7 @@ from bsdr_models.data.validation import (
     fit_scaler,
     is_dask,
     not_in_memory,
+    read_weights,
     require_targets,
     sample_labels,
     validate_samples,
@@ -69,16 +71,82 @@ class Estimator(Fitted):
     # Of more training samples a fit takes a subsample.
     _most_samples: ClassVar[int] = sys.maxsize
 
-    def _fit(self, X: SamplesLike, y: TargetLike, groups: TargetLike | None, **given: Any) -> Self:
-        """Validate, scale, learn, describe; `_learn` finds what else is ``given`` as attributes."""
+    def fit(
+        self, X: SamplesLike, y: TargetLike, *, groups: TargetLike | None = None, **others: object
+    ) -> Self:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Features of the training samples. For BM2PCA also NaN for a missing value.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            Classes of any type; of a regressor outputs in any units, for BM2PCA NaN if missing.
+            Entries equal to the argument ``unlabeled``, if the model has it, are unknown. Plots and
+            tables show ordered categories of pandas in their order.
+        groups : array-like of shape (n_samples,), optional
+            Group of each sample, such as a patient or a batch. Samples of one group are held out
+            together wherever the fit holds samples out, so that what it says of new samples is
+            true of new groups. Equal samples are held out together by themselves.
+        **others
+            Refused, as there are none.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        TypeError
+            If X is no table, or a Dask array, or ``sample_weight`` is given.
+        ValueError
+            If the input is not finite or of the wrong shape, y does not hold two classes, or an
+            output or every feature is constant; if an argument is out of range, or ``groups`` has
+            gaps or one value.
+        """
+        if others:
+            name = type(self).__name__
+            remedy = ""
+            if "sample_weight" in others:
+                remedy = ": BSDRClassifier, BSDRRegressor and BM2PCAClassifier take weights"
+            raise TypeError(f"{name}.fit() takes no {', '.join(others)}{remedy}")
+        return self._fit(X, y, groups)
+
+    def _fit(
+        self,
+        X: SamplesLike,
+        y: TargetLike,
+        groups: TargetLike | None,
+        sample_weight: ArrayLike | None = None,
+        **given: Any,
+    ) -> Self:
+        """Validate, scale, learn, describe; `_learn` finds what else is ``given`` as attributes.
+
+        Samples of weight zero are left out.
+        """
         self._reset()
         self._check_params()
         require_targets(self, X, y)
         if is_dask(X):
+            if sample_weight is not None:
+                raise ValueError("sample_weight is not for Dask arrays: give samples in memory")
             return self._fit_chunks(X, y, groups)
         table = X
         X = self._read(X, reset=True)
-        targets = self._read_targets(y)
+        total = X.shape[0]
+        samples = sample_labels(table)
+        group = read_groups(groups, table)
+        weights = read_weights(sample_weight, table)
+        used = None
+        if weights is not None and not weights.all():
+            check_consistent_length(X, y)
+            used = np.flatnonzero(weights)
+            X = X[used]
+            y, weights, samples, group = (
+                None if each is None else _safe_indexing(each, used)
+                for each in (y, weights, samples, group)
+            )
+        targets = self._read_targets(y, weights)
         check_consistent_length(X, targets.y)
         context = Context(
             X=X,
@@ -89,8 +157,11 @@ class Estimator(Fitted):
             attrs=targets.attrs,
             feature_names=feature_names(self),
             config=self._config(),
-            samples=sample_labels(table),
-            groups=read_groups(groups, table),
+            samples=samples,
+            groups=group,
+            weights=weights,
+            kept=used,
+            n_samples=None if used is None else total,
         )
         if (n := X.shape[0]) > self._most_samples:
             kept = subsample(targets.coded, self._most_samples)
@@ -98,6 +169,7 @@ class Estimator(Fitted):
             context = context.take(kept)
         rng, later = as_generator(self.random_state).spawn(2)
         self._seed = int(later.integers(2**63))  # of imputations and draws for the trees
+        self._context = context
         X = self._scale(context.X)
         if context.groups is None and not is_shared():  # as a member of a stack
             self._warn_of_replicates(X, targets)
@@ -122,12 +194,14 @@ class Estimator(Fitted):
         return validate_samples(self, X, reset=reset, least=1 + reset)
 
     @abstractmethod
-    def _read_targets(self, y: TargetLike) -> Targets:
-        """Targets, validated."""
+    def _read_targets(self, y: TargetLike, weights: FloatArray | None = None) -> Targets:
+        """Targets, validated, of samples with weights (N,)."""
 
     def _scale(self, X: Rows) -> Rows:
         """Training samples (N, P), scaled by `_scaler`, which is set."""
-        self._set_scaler(fit_scaler(self, X, standardize=getattr(self, "standardize", True)))
+        standardize = getattr(self, "standardize", True)
+        weights = self._context.weights
+        self._set_scaler(fit_scaler(self, X, standardize=standardize, weights=weights))
         return self._scaler.transform(X)
 
     def _warn_of_replicates(self, X: Rows, targets: Targets) -> None:
@@ -160,6 +234,7 @@ class Estimator(Fitted):
             metric=metric,
             rng=rng,
             groups=context.groups,
+            sample_weight=context.weights,
         )
 
     @abstractmethod
@@ -223,6 +298,55 @@ class Estimator(Fitted):
         outcome = "interrupted" if self.interrupted_ else outcome
         seconds = time.perf_counter() - begin
         logger.info("%s: %s after %d iterations, %.2f s", name, outcome, self.n_iter_, seconds)
+
+
+class WeightedFit(Estimator):
+    """The `fit` of models whose likelihood takes weights of the samples."""
+
+    def fit(  # type: ignore[override]  # others are Python's error
+        self,
+        X: SamplesLike,
+        y: TargetLike,
+        *,
+        sample_weight: ArrayLike | None = None,
+        groups: TargetLike | None = None,
+    ) -> Self:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Features of the training samples. For BM2PCA also a sparse matrix, or NaN for a missing
+            value.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            Classes of any type, or (n_samples, n_labels) of 0 and 1, label sets; of a regressor
+            outputs in any units. Entries equal to the argument ``unlabeled``, if the model has it,
+            are unknown. Plots and tables show ordered categories of pandas in their order.
+        sample_weight : array-like of shape (n_samples,), optional
+            Weight of each sample, at least 0. A sample of weight two is the same as two samples,
+            for the effects, scaling, class frequencies, probabilities and held-out scores, and one
+            of weight zero is left out. Outliers, and correlations of single features, are those
+            of the samples without weights. Not for Dask arrays, kernels, views, missing values and
+            samples without a label.
+        groups : array-like of shape (n_samples,), optional
+            Group of each sample, such as a patient or a batch. Samples of one group are held out
+            together wherever the fit holds samples out, so that what it says of new samples is
+            true of new groups. Equal samples are held out together by themselves.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        TypeError
+            If X is no table, or a Dask array for a model other than BSDRClassifier.
+        ValueError
+            If the input is not finite or of the wrong shape, y does not hold two classes, or an
+            output or every feature is constant; if an argument is out of range, ``groups`` has gaps
+            or one value, or samples cannot be weighted.
+        """
+        return self._fit(X, y, groups, sample_weight)
 
 
 class ScoreMixin:

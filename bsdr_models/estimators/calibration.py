@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from scipy.special import log_softmax, logsumexp
 
+from bsdr_models.inference.latent_grid import class_frequency
 from bsdr_models.metrics import HeldOutScore
 from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray
 
@@ -84,7 +85,7 @@ class Likelihoods:
 
     log_t: FloatArray  # (G,)
     log_prior: FloatArray  # of the nodes, (G,)
-    each: FloatArray  # means over the divisions, sums over labels, (G, N)
+    each: FloatArray  # means over the divisions, sums over labels, weighted, (G, N)
     of_frequency: FloatArray  # (N,)
     log_frequency: FloatArray  # as of `Calibration`
     held_out: BoolArray  # (N,)
@@ -97,8 +98,9 @@ class Likelihoods:
         divisions: Sequence[IntArray],
         link: Link,
         prior: TemperaturePrior,
+        weights: FloatArray | None = None,
     ) -> "Likelihoods":
-        """From values and outcomes as of :func:`judge`."""
+        """From values, outcomes and weights as of :func:`judge`."""
         log_t, log_prior = prior.nodes()
         total = np.zeros((len(log_t), *y.shape))
         times = np.zeros(len(y))
@@ -108,14 +110,15 @@ class Likelihoods:
             for node, t in zip(total, np.exp(log_t), strict=True):
                 node[some] += _of_truth(link(own[some], float(t)), y[some])
         known = y >= 0
-        log_frequency = _log_frequency(y)
+        weights = np.ones(len(y)) if weights is None else weights
+        log_frequency = _log_frequency(y, weights)
         of_frequency = np.where(known, _of_truth(log_frequency, y), 0.0)
         each = np.where(known, total, 0.0).reshape(len(log_t), len(y), -1).sum(axis=2)
         return cls(
             log_t=log_t,
             log_prior=log_prior,
-            each=each / np.maximum(times, 1.0),
-            of_frequency=of_frequency.reshape(len(y), -1).sum(axis=1),
+            each=weights * each / np.maximum(times, 1.0),
+            of_frequency=weights * of_frequency.reshape(len(y), -1).sum(axis=1),
             log_frequency=log_frequency,
             held_out=times > 0.0,
         )
@@ -162,14 +165,16 @@ def judge(
     *,
     groups: IntArray | None = None,
     share: float = 1.0,
+    weights: FloatArray | None = None,
 ) -> Judged:
     """Calibrate held-out predictions of one division of the samples into folds, or several.
 
     Values (N, K'), or (N, T) of several labels, and folds (N,), -1 of samples that were not held
     out, are given for each division. Outcomes y are classes (N,), or labels (N, T); -1 if unknown.
-    ``groups`` and ``share`` are those of dependent samples.
+    ``groups`` and ``share`` are those of dependent samples; ``weights`` (N,) are powers of
+    likelihoods.
     """
-    likelihoods = Likelihoods.of(values, y, divisions, link, prior)
+    likelihoods = Likelihoods.of(values, y, divisions, link, prior, weights)
     ever = likelihoods.held_out
     scores = []
     log_p = []
@@ -187,7 +192,7 @@ def judge(
     score = _mean_of_known(scores)
     return Judged(
         calibration=likelihoods.calibrate(ever, share),
-        score=HeldOutScore.of(score, y, groups=groups, n_folds=n_folds),
+        score=HeldOutScore.of(score, y, groups=groups, n_folds=n_folds, weights=weights),
         log_p=averaged if y.ndim == 1 else averaged[..., 1],
         each=_mean_of_known(list(score.reshape(len(y), -1).T)),
     )
@@ -206,10 +211,8 @@ def _of_truth(log_p: FloatArray, y: IntArray) -> FloatArray:
     return np.take_along_axis(shaped, np.maximum(y, 0)[..., None], axis=-1)[..., 0]
 
 
-def _log_frequency(y: IntArray) -> FloatArray:
+def _log_frequency(y: IntArray, weights: FloatArray) -> FloatArray:
     """Log frequencies of classes (K,), or of the values of each label, (T, 2)."""
     if y.ndim == 1:
-        count = np.bincount(y[y >= 0]).astype(np.float64)
-        return np.log(count / count.sum())
-    count = np.stack([np.bincount(own[own >= 0], minlength=2) for own in y.T]).astype(np.float64)
-    return np.log(count / count.sum(axis=1, keepdims=True))
+        return np.log(class_frequency(y, int(y.max()) + 1, weights))
+    return np.log(np.stack([class_frequency(own, 2, weights) for own in y.T]))

@@ -1,7 +1,7 @@
 """What all classifiers have in common: class probabilities, decisions, the plane of a map."""
 
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import xarray as xr
@@ -35,37 +35,7 @@ class ProbabilisticClassifier(ScoreMixin, ClassifierMixin, Estimator):
     _several: ClassVar[bool] = False  # whether a sample may have several labels
     _many_classes: ClassVar[bool] = False  # whether hundreds of classes take seconds
 
-    def fit(self, X: SamplesLike, y: TargetLike, *, groups: TargetLike | None = None) -> Self:
-        """Fit the model.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Features of the training samples. For BM2PCA also a sparse matrix, or NaN for a missing
-            value.
-        y : array-like of shape (n_samples,), or (n_samples, n_labels) of 0 and 1
-            Classes of any type; of BSDR and BM2PCA also label sets. Entries equal to the argument
-            ``unlabeled``, if the model has it, are unknown.
-        groups : array-like of shape (n_samples,), optional
-            Group of each sample, such as a patient or a batch. Samples of one group are held out
-            together wherever the fit holds samples out, so that what it says of new samples is
-            true of new groups. Equal samples are held out together by themselves.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        TypeError
-            If X is no table, or a Dask array for a model other than BSDR.
-        ValueError
-            If the input is not finite or of the wrong shape, y does not hold two classes, no
-            feature varies, or an argument is out of range; if ``groups`` has gaps or one value.
-        """
-        return self._fit(X, y, groups)
-
-    def _read_targets(self, y: TargetLike) -> Targets:
+    def _read_targets(self, y: TargetLike, weights: FloatArray | None = None) -> Targets:
         targets = read_classes(y, getattr(self, "unlabeled", None), several=self._several)
         self._exclusive = targets.kind == "multiclass"
         self.classes_ = targets.names if self._exclusive else np.arange(len(targets.names))

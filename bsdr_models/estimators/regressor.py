@@ -1,7 +1,7 @@
 """What all regressors have in common: outputs in their own units, means and standard deviations."""
 
 from abc import abstractmethod
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -23,37 +23,11 @@ class GaussianRegressor(ScoreMixin, RegressorMixin, Estimator):
     _standardize_outputs: ClassVar[bool] = True
     _missing_outputs: ClassVar[bool] = False
 
-    def fit(self, X: SamplesLike, y: TargetLike, *, groups: TargetLike | None = None) -> Self:
-        """Fit the model.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Features of the training samples. For BM2PCA NaN marks a missing value.
-        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
-            Outputs, in any units. For BM2PCA NaN marks a missing one.
-        groups : array-like of shape (n_samples,), optional
-            Group of each sample, such as a patient or a batch. Samples of one group are held out
-            together wherever the fit holds samples out, so that what it says of new samples is
-            true of new groups. Equal samples are held out together by themselves.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError
-            If the input is not finite, an output or every feature is constant, or an argument is
-            out of range; if ``groups`` has gaps or one value.
-        """
-        return self._fit(X, y, groups)
-
     @abstractmethod
     def _moments(self, X: Rows) -> tuple[FloatArray, FloatArray]:
         """Mean and standard deviation of standardised outputs of scaled samples, each (M, K)."""
 
-    def _read_targets(self, y: TargetLike) -> Targets:
+    def _read_targets(self, y: TargetLike, weights: FloatArray | None = None) -> Targets:
         """Outputs in their own units and as the model sees them."""
         values = read_numbers(y, missing=self._missing_outputs)
         self._one_output = values.ndim == 1
@@ -61,7 +35,7 @@ class GaussianRegressor(ScoreMixin, RegressorMixin, Estimator):
         names = np.array(column_names(y, "y", Y.shape[1]))
         if (empty := np.isnan(Y).all(axis=0)).any():
             raise ValueError(f"output {int(empty.argmax())} of y has no target at all")
-        scaler = Scaler.fit(Y)
+        scaler = Scaler.fit(Y, weights=weights)
         if scaler.constant.any():
             raise ValueError(f"output {int(scaler.constant.argmax())} of y is constant")
         if not self._standardize_outputs:

@@ -94,6 +94,7 @@ SUMMARY_DIMS: Mapping[str, tuple[str, ...]] = {
     "explained": (FEATURE,),
     "false_discovery_rate": (FEATURE,),
     "y_index": (OBS,),
+    "sample_weight": (OBS,),
     "probability": (OBS, LABEL),
     "class_frequency": (LABEL,),
     "t2": (OBS,),
@@ -121,6 +122,7 @@ class Context:
     kept: IntArray | None = None
     n_samples: int | None = None
     groups: IntArray | None = None  # group of each sample, (N,), if samples come in groups
+    weights: FloatArray | None = None  # positive weight of each sample, (N,), if any are given
     # Features that are constant, (D,), which X leaves out and trees fill with zeros; or None.
     constant: BoolArray | None = None
 
@@ -137,7 +139,7 @@ class Context:
 
     def take(self, kept: IntArray) -> "Context":
         """Context of some samples, whose positions it keeps."""
-        of_each = ("X", "y", "index", "samples", "groups")
+        of_each = ("X", "y", "index", "samples", "groups", "weights")
         given = {name: getattr(self, name) for name in of_each}
         parts = {name: values[kept] for name, values in given.items() if values is not None}
         return replace(self, **parts, kept=kept, n_samples=self.X.shape[0])
@@ -164,9 +166,9 @@ class Context:
 
     @property
     def frequency(self) -> FloatArray:
-        """Share of each class in the labelled samples, (K,)."""
+        """Share of each class in the weights of the labelled samples, (K,)."""
         assert self.index is not None
-        return class_frequency(self.index, len(self.labels))
+        return class_frequency(self.index, len(self.labels), self.weights)
 
     def known(self, X: Rows) -> tuple[Rows, FloatArray, IntArray | None]:
         """Of samples with known targets: features, as in X, targets (N, K) as numbers, and groups.
@@ -208,6 +210,8 @@ class Context:
         groups["observed_data"] = {"y": self.y}
         if not issparse(self.X) and self.X.size <= MAX_NUMBERS:
             groups["constant_data"] = {"X": self.X}
+        if self.weights is not None:
+            groups["fit"]["sample_weight"] = self.weights
         if "explained" not in groups["fit"]:  # BM2PCA has it of samples before imputation
             groups["fit"] = {**associate(*self.known(self.X)), **groups["fit"]}
         if self.index is not None:

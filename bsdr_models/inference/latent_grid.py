@@ -39,9 +39,13 @@ def axis_limits(latent: FloatArray) -> tuple[FloatArray, FloatArray]:
     return low - MARGIN * size, high + MARGIN * size
 
 
-def class_frequency(index: IntArray, n_classes: int) -> FloatArray:
+def class_frequency(
+    index: IntArray, n_classes: int, weights: FloatArray | None = None
+) -> FloatArray:
     """Share of each class in the labelled samples, (K,), for class indices (N,), -1 if unknown."""
-    counts = np.bincount(index[index >= 0], minlength=n_classes)
+    known = index >= 0
+    own = None if weights is None else weights[known]
+    counts = np.bincount(index[known], own, minlength=n_classes)
     return np.asarray(counts / counts.sum())
 
 

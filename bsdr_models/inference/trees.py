@@ -1,7 +1,8 @@
 """Reading of trees, with checks of what the plots and diagnostics need."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+import numpy as np
 import xarray as xr
 
 from bsdr_models.inference.datatree import SUMMARY_DIMS
@@ -33,7 +34,17 @@ def read(tree: xr.DataTree, group: str, *names: str) -> xr.Dataset:
             f"group {group!r} has no variable {', '.join(map(repr, missing))} "
             f"(inference method: {engine}); its variables are {sorted(map(str, dataset.data_vars))}"
         )
-    return dataset
+    return _in_order(dataset, tree.attrs.get("class_order"))
+
+
+def _in_order(dataset: xr.Dataset, order: Sequence[int] | None) -> xr.Dataset:
+    """Classes in the order in which they are shown; trees hold them sorted by name."""
+    if order is None:
+        return dataset
+    if "y_index" in dataset:
+        places = np.append(np.argsort(order), -1)  # an unknown class, -1, remains the last
+        dataset = dataset.assign(y_index=(OBS, places[dataset["y_index"].values]))
+    return dataset.isel({LABEL: list(order)}, missing_dims="ignore")
 
 
 def read_draws(tree: xr.DataTree, group: str, *names: str) -> xr.Dataset:

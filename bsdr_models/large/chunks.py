@@ -13,10 +13,11 @@ from bsdr_models.numerics.process_state import one_thread
 
 @dataclass(frozen=True, slots=True)
 class InMemory:
-    """Samples (N, D) and targets in this process."""
+    """Samples (N, D), targets and weights (N,), by default ones, in this process."""
 
     X: np.ndarray
     y: np.ndarray
+    weights: np.ndarray | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -24,12 +25,13 @@ class InMemory:
         return self.X.shape[0], self.X.shape[1]
 
     def sum[S](self, function: Callable[..., S], shared: Any) -> S:
-        """``function(X, y, shared)``."""
-        return function(self.X, self.y, shared)
+        """``function(X, y, shared, weights)``."""
+        return function(self.X, self.y, shared, self.weights)
 
     def select(self, samples: IntArray) -> "InMemory":
         """Samples of increasing indices."""
-        return InMemory(self.X[samples], self.y[samples])
+        weights = None if self.weights is None else self.weights[samples]
+        return InMemory(self.X[samples], self.y[samples], weights)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ def fit_in_memory(
 ) -> Fit:
     """Fit to the samples of a problem."""
     response = Response(target=problem.target, contrasts=problem.contrasts, priors=problem.priors)
-    samples = InMemory(problem.X, problem.y)
+    samples = InMemory(problem.X, problem.y, problem.weights)
     return fit_by_laplace(samples, response, problem, feature_map, options, rng=rng)
 
 

@@ -108,8 +108,11 @@ class Response:
     scaler: Scaler | None = None
     metric: Metric | None = None
 
-    def parts(self, X: FloatArray, y: np.ndarray) -> Iterator[tuple[FloatArray, np.ndarray]]:
-        """Whitened features and the scale of the biases, (n, B + 1), and targets of samples."""
+    def parts(
+        self, X: FloatArray, y: np.ndarray, weights: FloatArray | None = None
+    ) -> Iterator[tuple[FloatArray, np.ndarray, FloatArray]]:
+        """Whitened features and the scale of the biases, (n, B + 1), targets and weights."""
+        weights = np.ones(len(X)) if weights is None else weights
         width = max(X.shape[1] + 1, self.contrasts.shape[1] ** 2)
         size = max(1, min(_CHUNK, _ENTRIES // width))
         for begin in range(0, len(X), size):
@@ -120,7 +123,8 @@ class Response:
             if self.metric is not None:
                 part = self.metric.whiten(part)
             constant = np.full(len(part), self.priors.bias_scale)
-            yield np.column_stack([part, constant]), y[begin : begin + size]
+            own = slice(begin, begin + size)
+            yield np.column_stack([part, constant]), y[own], weights[own]
 
 
 def fit_laplace(
@@ -245,7 +249,10 @@ def derivatives(
 
 
 def _sum_derivatives(
-    X: FloatArray, y: np.ndarray, shared: tuple[Response, FloatArray]
+    X: FloatArray,
+    y: np.ndarray,
+    shared: tuple[Response, FloatArray],
+    weights: FloatArray | None = None,
 ) -> FloatArray:
     """Log likelihood, gradient and negative Hessian, sums of weighted Gram matrices, raveled."""
     response, loadings = shared
@@ -257,16 +264,16 @@ def _sum_derivatives(
     total = np.zeros(1 + n + n**2)
     gradient = total[1 : n + 1].reshape(d, j)
     hessian = total[n + 1 :].reshape(d, j, d, j)
-    for part, labels in response.parts(X, y):
+    for part, labels, own in response.parts(X, y, weights):
         eta = part @ loadings @ C
-        total[0] += label_log_likelihood(eta[None], labels, target, lapse)[0].sum()
+        total[0] += (label_log_likelihood(eta[None], labels, target, lapse)[0] * own).sum()
         slope, second = label_derivatives(eta, labels, target, lapse)
-        gradient += part.T @ (slope @ C.T)
-        weights = np.ascontiguousarray((C @ second @ C.T).transpose(1, 2, 0))
+        gradient += part.T @ (own[:, None] * (slope @ C.T))
+        curved = np.ascontiguousarray((C @ second @ C.T).transpose(1, 2, 0)) * own
         for a in range(j):
             for b in range(a + 1):
-                if weights[a, b].any():  # zero between two labels of a set
-                    hessian[:, a, :, b] -= part.T @ (weights[a, b][:, None] * part)
+                if curved[a, b].any():  # zero between two labels of a set
+                    hessian[:, a, :, b] -= part.T @ (curved[a, b][:, None] * part)
     for a in range(j):
         for b in range(a):
             hessian[:, b, :, a] = hessian[:, a, :, b]
@@ -274,16 +281,19 @@ def _sum_derivatives(
 
 
 def _sum_log_likelihood(
-    X: FloatArray, y: np.ndarray, shared: tuple[Response, FloatArray]
+    X: FloatArray,
+    y: np.ndarray,
+    shared: tuple[Response, FloatArray],
+    weights: FloatArray | None = None,
 ) -> FloatArray:
     """Log likelihood of draws of the loadings (S, B + 1, J), (S,)."""
     response, draws = shared
     total = np.zeros(len(draws))
-    for part, labels in response.parts(X, y):
+    for part, labels, own in response.parts(X, y, weights):
         for s, loadings in enumerate(draws):
             eta = (part @ loadings @ response.contrasts)[None]
             each = label_log_likelihood(eta, labels, response.target, response.priors.lapse)[0]
-            total[s] += each.sum()
+            total[s] += (each * own).sum()
     return total
 
 

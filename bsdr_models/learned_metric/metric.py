@@ -83,19 +83,24 @@ class ClassBasis:
     r"""Classes of N samples, by an orthonormal basis U (N, J) of their indicators.
 
     The within-class scatter is :math:`X^\top (I - U U^\top) X`. Dependent samples count by their
-    effective number, ``share`` of that of all.
+    effective number, ``share`` of that of all. Samples of weights w, and their indicators, are
+    multiplied by the roots of these (:func:`weigh`).
     """
 
     basis: FloatArray
     share: float = 1.0
+    weights: FloatArray | None = None  # of the samples, (N,); None if all are one
 
     @classmethod
-    def of(cls, classes: IntArray, share: float = 1.0) -> "ClassBasis":
+    def of(
+        cls, classes: IntArray, share: float = 1.0, weights: FloatArray | None = None
+    ) -> "ClassBasis":
         """From the class of each sample, (N,), or of its T labels, (N, T); -1 if unknown."""
         columns = classes.reshape(len(classes), -1)
         parts = [np.ones((len(columns), 1)), *(class_indicators(own) for own in columns.T)]
-        basis, size, _ = np.linalg.svd(np.concatenate(parts, axis=1), full_matrices=False)
-        return cls(basis=basis[:, size > 1e-10 * size[0]], share=share)
+        indicators = weigh(np.concatenate(parts, axis=1), weights)
+        basis, size, _ = np.linalg.svd(indicators, full_matrices=False)
+        return cls(basis=basis[:, size > 1e-10 * size[0]], share=share, weights=weights)
 
     @classmethod
     def of_probabilities(cls, shares: FloatArray) -> "ClassBasis":
@@ -104,9 +109,10 @@ class ClassBasis:
         return cls(basis=shares[:, count > 0.0] / np.sqrt(count[count > 0.0]))
 
     @classmethod
-    def one(cls, n_samples: int) -> "ClassBasis":
+    def one(cls, n_samples: int, weights: FloatArray | None = None) -> "ClassBasis":
         """All samples in one class."""
-        return cls(basis=np.full((n_samples, 1), n_samples**-0.5))
+        total = n_samples if weights is None else weights.sum()
+        return cls(basis=weigh(np.full((n_samples, 1), total**-0.5), weights), weights=weights)
 
     @property
     def n_classes(self) -> int:
@@ -114,9 +120,14 @@ class ClassBasis:
         return self.basis.shape[1]
 
     @property
+    def total(self) -> float:
+        """Sum of the weights of the samples."""
+        return len(self.basis) if self.weights is None else float(self.weights.sum())
+
+    @property
     def n_effective(self) -> float:
         """Effective number of samples."""
-        return self.share * len(self.basis)
+        return self.share * self.total
 
     @property
     def dof(self) -> float:
@@ -132,8 +143,7 @@ class ClassBasis:
         self, X: FloatArray, units: FloatArray, needed: set[Scale]
     ) -> dict[Scale, FloatArray]:
         """Divisors of the features of centred samples (N, D) by name; infinite if constant."""
-        n = len(X)
-        total = np.einsum("nd,nd->d", X, X) / n
+        total = np.einsum("nd,nd->d", X, X) / self.total
         varies = total > NO_VARIANCE * total.max(initial=0.0)
         with np.errstate(divide="ignore", over="ignore"):  # of features negligible in their units
             found: dict[Scale, FloatArray] = {"common": 1.0 / units, "total": np.sqrt(total)}
@@ -176,12 +186,19 @@ class ClassBasis:
         value = np.maximum(self.share * value / self.dof, 0.0)
         mu = value.sum() / max(n_features, 1)
         distance = np.sum(value**2) - n_features * mu**2  # from mu I, squared
+        if self.weights is not None:
+            squares = squares / np.sqrt(self.weights)  # which are in them twice
         fourth = self.share * float(np.sum(squares**2)) * n / self.dof**2
         error = (fourth - np.sum(value**2)) / n
         rho = 1.0 if distance <= 0.0 else float(np.clip(error / distance, LEAST_SHRUNK, 1.0))
         if mu == 0.0:  # no variation within classes
             return np.ones_like(value), 1.0
         return (1.0 - rho) * value + rho * mu, rho * mu
+
+
+def weigh(X: FloatArray, weights: FloatArray | None) -> FloatArray:
+    """Samples (N, ...) times the roots of their weights (N,), whose products are weighted."""
+    return X if weights is None else X * np.sqrt(weights)[:, None]
 
 
 def class_indicators(classes: IntArray) -> FloatArray:
@@ -221,9 +238,10 @@ class Metric:
 
         The principal axes are those of ``every`` sample (M, D), if others have no class.
         """
-        mean = np.zeros(X.shape[1]) if centred else X.mean(axis=0)
-        everything = (X if every is None else every) - X.mean(axis=0)
-        X = X - X.mean(axis=0)
+        centre = np.average(X, axis=0, weights=classes.weights)
+        mean = np.zeros(X.shape[1]) if centred else centre
+        X = weigh(X - centre, classes.weights)
+        everything = X if every is None else every - centre
         pairs = zip(CANDIDATES.values(), weights, strict=True)
         used = [(candidate, weight) for candidate, weight in pairs if weight > 0.0]
         kinds = {candidate.scale for candidate, _ in used}
@@ -236,7 +254,7 @@ class Metric:
             value, rotation, elsewhere = classes.shrink(coordinates, n_features)
             turn = turn @ rotation
             coordinates = coordinates @ rotation
-            variance = np.mean(coordinates**2, axis=0)
+            variance = np.sum(coordinates**2, axis=0) / classes.total
             inside = np.zeros(len(value))
             outside = 0.0
             for candidate, weight in used:

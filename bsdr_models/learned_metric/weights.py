@@ -28,6 +28,7 @@ from bsdr_models.learned_metric.metric import (
     Scale,
     class_indicators,
     named_weights,
+    weigh,
 )
 from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray
 from bsdr_models.numerics.folds import find_strata, stratified_subset
@@ -70,6 +71,7 @@ class MetricWeights:
         *,
         n_folds: int | None = None,
         share: float = 1.0,
+        sample_weight: FloatArray | None = None,
     ) -> "MetricWeights":
         """Weights by held-out samples, of a metric that the user has not named.
 
@@ -77,7 +79,7 @@ class MetricWeights:
         unknown, or None for real outputs, for which ``"auto"`` is unit variance. A division into
         folds (N,) has numbers from 0, and -1 of samples that are in every training set. With fewer
         than two folds all candidates count alike; of ``n_folds`` some may be empty. The effective
-        number of samples is a ``share`` of their number.
+        number of samples is a ``share`` of the sum of their weights (N,), by default ones.
         """
         alone: MetricName = "unit" if metric == "auto" and classes is None else metric
         equal = named_weights(alone)
@@ -88,7 +90,7 @@ class MetricWeights:
             return cls(every=equal, without=alike)
         columns = classes.reshape(len(classes), -1)
         parts = [
-            _Division.of(X, columns, units, fold, n, share)
+            _Division.of(X, columns, units, fold, n, share, sample_weight)
             for fold, n in zip(divisions, numbers, strict=True)
         ]
         every = _from_losses(np.mean([part.losses() for part in parts], axis=0))
@@ -129,6 +131,7 @@ class _Division:
     fold: IntArray  # (N,)
     n_folds: int
     share: float
+    weights: FloatArray | None  # of the samples, (N,)
     targets: list[FloatArray]  # indicators of the values of each label, (N, K)
     whole: dict[Scale, FloatArray]  # inner products (N, N) in scales that know no class
 
@@ -141,14 +144,18 @@ class _Division:
         fold: IntArray,
         n_folds: int,
         share: float,
+        weights: FloatArray | None = None,
     ) -> "_Division":
         """Of each fold apart: classes of one do not decide which samples of another are taken."""
         strata = find_strata(np.column_stack([fold, classes]))
         some = stratified_subset(strata, MOST_SAMPLES)
-        X = X[some] - X[some].mean(axis=0)
+        weights = None if weights is None else weights[some]
+        X = X[some] - np.average(X[some], axis=0, weights=weights)
         whole: dict[Scale, FloatArray] = {}
         if X.shape[1] > len(X):
-            total = np.einsum("nd,nd->d", X, X) / len(X)
+            weighed = weigh(X, weights)
+            size = len(X) if weights is None else weights.sum()
+            total = np.einsum("nd,nd->d", weighed, weighed) / size
             varies = total > NO_VARIANCE * total.max(initial=0.0)
             X = X[:, varies]
             units = units[varies]
@@ -163,6 +170,7 @@ class _Division:
             fold=fold[some],
             n_folds=n_folds,
             share=share,
+            weights=weights,
             targets=[class_indicators(own) for own in classes[some].T],
             whole=whole,
         )
@@ -196,26 +204,30 @@ class _Division:
         """Predicted targets of M samples left out, by candidate and noise, (J, P, M, K)."""
         rest = ~out
         known = [own[rest] for own in self.targets]
-        weights = _mean_weights(known)
-        basis = ClassBasis.of(self.classes[rest], self.share)
+        own = None if self.weights is None else self.weights[rest]
+        weights = _mean_weights(known, own)
+        basis = ClassBasis.of(self.classes[rest], self.share, own)
         targets = np.concatenate(known, axis=1)
         kernels = candidate_kernels(self.X, rest, basis, self.units, self.whole)
-        return np.stack([_regress(own, rest, targets, weights, self.share) for own in kernels])
+        return np.stack([_regress(each, rest, targets, weights, basis) for each in kernels])
 
     def _log_losses(self, scores: FloatArray) -> FloatArray:
         """Summed log losses (J,) of scores (J, P, N, K), NaN of samples that are not left out."""
         known = ~np.isnan(scores).any(axis=(0, 1, 3))
         if not known.any():
             return np.zeros(len(NAMES))
-        return _log_losses(scores[:, :, known], [own[known] for own in self.targets], self.share)
+        targets = [own[known] for own in self.targets]
+        weights = None if self.weights is None else self.weights[known]
+        return _log_losses(scores[:, :, known], targets, self.share, weights)
 
 
-def _mean_weights(targets: list[FloatArray]) -> FloatArray:
+def _mean_weights(targets: list[FloatArray], weights: FloatArray | None) -> FloatArray:
     """Weights (n,) of training samples in the mean of the regressions: classes count alike."""
-    weights = np.ones(len(targets[0]))
+    weights = np.ones(len(targets[0])) if weights is None else weights
     if len(targets) == 1:
-        count = targets[0].sum(axis=0)
-        weights = targets[0] @ np.divide(1.0, count, out=np.zeros_like(count), where=count > 0.0)
+        count = weights @ targets[0]
+        each = np.divide(1.0, count, out=np.zeros_like(count), where=count > 0.0)
+        weights = weights * (targets[0] @ each)
     return np.asarray(weights / (weights.sum() or 1.0))
 
 
@@ -232,9 +244,9 @@ def candidate_kernels(
     the mean squared length of a training sample is one. Inner products (N, N) of the ``whole`` set
     may be known in some scales.
     """
-    X = X - X[rest].mean(axis=0)
+    X = X - np.average(X[rest], axis=0, weights=basis.weights)
     needed = {each.scale for each in CANDIDATES.values()} - whole.keys()
-    scales = basis.scales(X[rest], units, needed)
+    scales = basis.scales(weigh(X[rest], basis.weights), units, needed)
     parts: dict[Scale, _FeatureSpace | _SampleSpace] = {}
     for scale, products in whole.items():
         parts[scale] = _SampleSpace.of_whole(products, rest, basis, X.shape[1])
@@ -244,7 +256,7 @@ def candidate_kernels(
         parts[scale] = learn(X, divisor, rest, basis)
     for each in CANDIDATES.values():
         products, lengths = parts[each.scale].whitened(each.exponent, rest)
-        size = float(lengths[rest].mean()) or 1.0
+        size = float(np.average(lengths[rest], weights=basis.weights)) or 1.0
         squares = lengths[:, None] + lengths[rest] - 2.0 * products
         yield np.maximum(squares, 0.0) / size
 
@@ -262,7 +274,8 @@ class _FeatureSpace:
     ) -> "_FeatureSpace":
         """From centred samples (N, D) and divisors (D,)."""
         Z = X / divisor
-        value, axes, _ = basis.shrink(Z[rest], int(np.isfinite(divisor).sum()))
+        own = weigh(Z[rest], basis.weights)
+        value, axes, _ = basis.shrink(own, int(np.isfinite(divisor).sum()))
         return cls(Z @ axes, value)
 
     def whitened(self, exponent: float, rest: BoolArray) -> tuple[FloatArray, FloatArray]:
@@ -295,8 +308,8 @@ class _SampleSpace:
     ) -> "_SampleSpace":
         """From inner products (N, N), centred anew."""
         products = whole[:, rest]
-        mean = products.mean(axis=1)
-        square = float(mean[rest].mean())
+        mean = np.average(products, axis=1, weights=basis.weights)
+        square = float(np.average(mean[rest], weights=basis.weights))
         lengths = np.diagonal(whole) - 2.0 * mean + square
         products = products - mean[:, None] - mean[rest] + square
         return cls._of(products, lengths, rest, basis, n_features)
@@ -311,8 +324,10 @@ class _SampleSpace:
         n_features: int,
     ) -> "_SampleSpace":
         U = basis.basis
-        within = products - (products @ U) @ U.T
-        residual = within[rest] - U @ (U.T @ within[rest])
+        weighed = weigh(products.T, basis.weights).T
+        within = weighed - (weighed @ U) @ U.T
+        own = weigh(within[rest], basis.weights)
+        residual = own - U @ (U.T @ own)
         square, vector = eigh(residual)
         # Without any scatter within classes all of it are rounding errors.
         least = max(NO_VARIANCE * float(square[-1]), ROUNDING * float(lengths[rest].sum()))
@@ -352,7 +367,7 @@ def _regress(
     rest: BoolArray,
     targets: FloatArray,
     mean_weights: FloatArray,
-    share: float,
+    basis: ClassBasis,
 ) -> FloatArray:
     """Predictions (P, M, K) of targets (n, K) by Gaussian processes, for each noise.
 
@@ -360,28 +375,48 @@ def _regress(
     """
     among = squares[rest]
     n = len(among)
-    middle = min(n + n * (n - 1) // 2, n * n - 1)  # of the sorted distances, n of which are zero
-    typical = float(np.partition(among, middle, axis=None)[middle])
-    typical = typical or float(among.mean()) or 1.0
+    typical = _median(among, basis.weights) or float(among.mean()) or 1.0
     covariance = np.exp((-0.5 * WIDTH / typical) * squares)
     covariance += MEAN_VARIANCE
     mean = mean_weights @ targets
     matrix = covariance[rest]
     cross = covariance[~rest]
     found = []
+    count = basis.share if basis.weights is None else basis.share * basis.weights
     for noise in NOISES:
         noisy = matrix.copy()
-        noisy.flat[:: n + 1] += noise / share
+        noisy.flat[:: n + 1] += noise / count
         _, solved, _ = lapack.dposv(noisy, targets - mean, overwrite_a=1)
         found.append(mean + cross @ solved)
     return np.stack(found)
 
 
-def _log_losses(scores: FloatArray, targets: list[FloatArray], share: float) -> FloatArray:
-    """Summed log losses (J,) of held-out samples of such an effective share.
+def _median(squares: FloatArray, weights: FloatArray | None) -> float:
+    """Median of the squared distances (n, n) of different samples, of weights (n,)."""
+    n = len(squares)
+    if weights is None:
+        middle = min(n + n * (n - 1) // 2, n * n - 1)  # of the sorted ones, n of which are zero
+        return float(np.partition(squares, middle, axis=None)[middle])
+    order = np.argsort(squares, axis=None)
+    mass = np.cumsum(np.outer(weights, weights).ravel()[order])
+    middle = int(np.searchsorted(mass, 0.5 * (mass[-1] + np.sum(weights**2)), side="right"))
+    return float(squares.ravel()[order[min(middle, n * n - 1)]])
+
+
+def _log_losses(
+    scores: FloatArray,
+    targets: list[FloatArray],
+    share: float,
+    weights: FloatArray | None = None,
+) -> FloatArray:
+    """Summed log losses (J,) of held-out samples of such an effective share, and weights (M,).
 
     From scores (J, P, M, K), at the best noise and temperature.
     """
+    n_held_out = float(scores.shape[2])
+    if weights is not None:
+        targets = [own * weights[:, None] for own in targets]
+        n_held_out = float(weights.sum())
     losses = np.zeros((len(INVERSE_TEMPERATURES), *scores.shape[:2]))
     ends = np.cumsum([own.shape[1] for own in targets])
     n_known = sum(float(own.sum()) for own in targets)
@@ -397,7 +432,7 @@ def _log_losses(scores: FloatArray, targets: list[FloatArray], share: float) -> 
             total = sharp * largest + np.log(np.exp(sharp * below).sum(axis=-1))
             # As if one sample more were of every class alike: certain predictions stay finite.
             loss += total @ count - sharp * right * n_effective / (n_effective + 1.0)
-    return share * scores.shape[2] / n_known * _parabola(losses).min(axis=1)
+    return share * n_held_out / n_known * _parabola(losses).min(axis=1)
 
 
 def _parabola(values: FloatArray) -> FloatArray:

@@ -74,3 +74,33 @@ def standardise(scores: FloatArray) -> FloatArray:
     centred = scores - scores.mean(axis=0)
     scale = centred.std(axis=0)
     return centred / np.where(scale > 1e-10 * scale.max(initial=0.0), scale, np.inf)
+
+
+# Relative gain in agreement at which rotations have converged, and most iterations.
+_ROTATION_TOL = 1e-10
+_MAX_ROTATIONS = 50
+
+
+def rotations(stacked: FloatArray) -> FloatArray:
+    r"""Orthogonal matrices (S, R, R) under which the components of draws (S, P, R) agree best.
+
+    For models with a rotation-invariant prior: minimises :math:`\sum_s |A_s O_s - M|^2` over
+    orthogonal :math:`O_s` and the reference M, by Gower's generalised Procrustes analysis. Rows are
+    divided by their root mean square over draws, which rotations do not change. M ends in its
+    principal axes, largest first.
+    """
+    size = np.sqrt(np.mean(stacked**2, axis=(0, 2)))[:, None]
+    scaled = stacked / np.where(size > 0.0, size, 1.0)
+    reference = scaled[-1]
+    found = np.empty((len(scaled), scaled.shape[2], scaled.shape[2]))
+    agreement = -np.inf
+    for _ in range(_MAX_ROTATIONS):
+        u, _, vt = np.linalg.svd(np.swapaxes(scaled, 1, 2) @ reference)
+        found = u @ vt
+        reference = np.mean(scaled @ found, axis=0)
+        before = agreement
+        agreement = float(np.linalg.norm(reference))
+        if agreement - before <= _ROTATION_TOL * agreement:
+            break
+    _, _, axes = np.linalg.svd(reference, full_matrices=False)
+    return found @ axes.T

@@ -24,12 +24,16 @@ class LatentCoordinates:
 ALIVE = 0.01
 
 
-def relevance(latent: FloatArray, contrast: FloatArray) -> FloatArray:
+def relevance(
+    latent: FloatArray, contrast: FloatArray, sample_weight: FloatArray | None = None
+) -> FloatArray:
     """Share of each component (N, R) in the variance of class scores with weights (R, K), (R,).
 
     Weights are centred over classes if only their differences matter.
     """
-    return _shares(latent.var(axis=0) * np.sum(contrast**2, axis=1))
+    centred = latent - np.average(latent, axis=0, weights=sample_weight)
+    variance = np.average(centred**2, axis=0, weights=sample_weight)
+    return _shares(variance * np.sum(contrast**2, axis=1))
 
 
 def feature_relevance(projection: FloatArray, contrast: FloatArray) -> FloatArray:

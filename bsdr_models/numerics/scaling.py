@@ -38,10 +38,12 @@ class Scaler:
     constant: BoolArray  # columns without variation in the training samples
 
     @classmethod
-    def fit(cls, X: FloatArray, *, standardize: bool = True) -> "Scaler":
+    def fit(
+        cls, X: FloatArray, *, standardize: bool = True, weights: FloatArray | None = None
+    ) -> "Scaler":
         """Fit to training samples, (N, P); a column of missing values only is constant."""
         size = np.fmax.reduce(np.abs(X), axis=0, initial=0.0)
-        return cls.of_moments(size, *_moments(X / cls.peak_of(size)), standardize)
+        return cls.of_moments(size, *_moments(X / cls.peak_of(size), weights), standardize)
 
     @staticmethod
     def peak_of(size: FloatArray) -> FloatArray:
@@ -143,13 +145,14 @@ def pad(values: FloatArray, constant: BoolArray | None, *, axis: int) -> FloatAr
     return np.insert(values, columns - np.arange(len(columns)), 0.0, axis=axis)
 
 
-def largest_scaled(X: FloatArray) -> FloatArray:
+def largest_scaled(X: FloatArray, weights: FloatArray | None = None) -> FloatArray:
     """Largest magnitude that a standardised column of as many observed values can have, (P,).
 
     It is sqrt(n - 1), if one of n values differs from all others (P. A. Samuelson, 1968, Journal of
-    the American Statistical Association 63, 1522-1525).
+    the American Statistical Association 63, 1522-1525), of the smallest weight if values have some.
     """
-    return np.sqrt(np.maximum((~np.isnan(X)).sum(axis=0) - 1.0, 0.0))
+    weights = np.ones(len(X)) if weights is None else weights / weights.min()
+    return np.sqrt(np.maximum(weights @ ~np.isnan(X) - 1.0, 0.0))
 
 
 def bounded(X: FloatArray, training: FloatArray) -> FloatArray:
@@ -159,10 +162,15 @@ def bounded(X: FloatArray, training: FloatArray) -> FloatArray:
     return np.clip(X, mean - reach, mean + reach)
 
 
-def _moments(X: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Mean and standard deviation of the observed entries of each column, 0 if none."""
+def _moments(X: FloatArray, weights: FloatArray | None) -> tuple[FloatArray, FloatArray]:
+    """Weighted mean and standard deviation of the observed entries of each column, 0 if none."""
     present = ~np.isnan(X)
-    count = np.maximum(present.sum(axis=0), 1)
-    mean = np.where(present, X, 0.0).sum(axis=0) / count
-    square = np.where(present, (X - mean) ** 2, 0.0).sum(axis=0) / count
-    return mean, np.sqrt(square)
+
+    def total(values: FloatArray | float) -> FloatArray:
+        kept = np.where(present, values, 0.0)
+        return np.asarray(kept.sum(axis=0) if weights is None else weights @ kept)
+
+    count = total(1.0)
+    count[count == 0.0] = 1.0
+    mean = total(X) / count
+    return mean, np.sqrt(total((X - mean) ** 2) / count)

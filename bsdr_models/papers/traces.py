@@ -14,7 +14,6 @@ import numpy as np
 import xarray as xr
 from sklearn.utils import gen_batches
 
-from bsdr_models.alignment import SUFFIX, align_draws
 from bsdr_models.bm2pca.trees import per_class
 from bsdr_models.bsdr.posterior import Coordinates, Parameters
 from bsdr_models.bsdr.problem import make_contrasts
@@ -27,6 +26,7 @@ from bsdr_models.inference.spec import ModelSpec
 from bsdr_models.inference.trees import read_draws
 from bsdr_models.numerics.arrays import DeclaredTarget, FloatArray, SamplesLike, TargetLike
 from bsdr_models.numerics.relevance import LatentCoordinates, feature_relevance
+from bsdr_models.papers.alignment import SUFFIX, align_draws
 from bsdr_models.papers.bm2pca.fitting import NAMES, BM2PCADraws
 from bsdr_models.papers.bsdr.draws import BSDRDraws
 from bsdr_models.papers.training import describe, read_training

@@ -58,7 +58,7 @@ def label_values(tree: xr.DataTree, group: str) -> np.ndarray:
     """Names of the K labels or outputs, from the group or else from the posterior."""
     for name in (group, "posterior"):
         if name in tree.children and LABEL in tree[name].coords:
-            return tree[name].coords[LABEL].values
+            return np.asarray(read(tree, name)[LABEL].values)
     raise ValueError(f"neither group {group!r} nor 'posterior' has the coordinate {LABEL!r}")
 
 

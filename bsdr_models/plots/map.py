@@ -243,16 +243,10 @@ def read_map(
     target = read_target(tree, group, label)
     batches = None
     if groups is not None:
-<<<<<<< HEAD
-        check_order(dataset[OBS], groups)
-        found, index = name_groups(groups, dataset.sizes[OBS])
+        found, index = name_groups(groups, dataset[OBS])
         days = tuple(str(each).removesuffix(" 00:00:00") for each in found)
         batches = Classes(index=index, names=days, title="group")
     hidden = 0
-=======
-        found, index = name_groups(groups, dataset[OBS])
-        batches = Classes(index=index, names=tuple(map(str, found)), title="group")
->>>>>>> h_C
     kind = "Held-out" if "fold" in dataset else "Training" if group == "fit" else "New"
     if space == "predictions":
         dataset = read(tree, group, "probability")

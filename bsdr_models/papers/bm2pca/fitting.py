@@ -9,7 +9,6 @@ import numpy as np
 import xarray as xr
 from scipy.special import log_expit, log_softmax
 
-from bsdr_models.alignment import rotations
 from bsdr_models.bm2pca.priors import BM2PCAPriors
 from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.bm2pca.subspace import signs_of
@@ -20,6 +19,7 @@ from bsdr_models.inference.result import Result
 from bsdr_models.inference.trees import read_draws
 from bsdr_models.numerics.arrays import FloatArray, SamplesLike, TargetLike
 from bsdr_models.numerics.folds import evenly_spaced
+from bsdr_models.numerics.linalg import rotations
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.options import COUNT, POSITIVE, Options, Sampling
 from bsdr_models.papers.bm2pca import gibbs, mean_field

@@ -17,6 +17,7 @@ from bsdr_models.inference.dims import CHAIN, COMPONENT, DRAW
 from bsdr_models.inference.trees import read_draws
 from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.folds import evenly_spaced
+from bsdr_models.numerics.linalg import rotations
 
 Method = Literal["signed_permutation", "procrustes"]
 SUFFIX = "_aligned"
@@ -24,7 +25,6 @@ SUFFIX = "_aligned"
 _N_STARTS = 4
 # Most iterations from each start.
 _MAX_ITER = 50
-_ROTATION_TOL = 1e-10  # relative gain in agreement at which rotations have converged
 
 
 def align_draws(
@@ -229,28 +229,3 @@ def _iterate(scaled: FloatArray, reference: FloatArray) -> tuple[float, IntArray
             break
         reference = permute(scaled, order, sign).mean(axis=0)
     return float(np.linalg.norm(reference)), order, sign
-
-
-def rotations(stacked: FloatArray) -> FloatArray:
-    r"""Orthogonal matrices (S, R, R) under which the components of draws (S, P, R) agree best.
-
-    For models with a rotation-invariant prior: minimises :math:`\sum_s |A_s O_s - M|^2` over
-    orthogonal :math:`O_s` and the reference M, by Gower's generalised Procrustes analysis. Rows are
-    divided by their root mean square over draws, which rotations do not change. M ends in its
-    principal axes, largest first.
-    """
-    size = np.sqrt(np.mean(stacked**2, axis=(0, 2)))[:, None]
-    scaled = stacked / np.where(size > 0.0, size, 1.0)
-    reference = scaled[-1]
-    found = np.empty((len(scaled), scaled.shape[2], scaled.shape[2]))
-    agreement = -np.inf
-    for _ in range(_MAX_ITER):
-        u, _, vt = np.linalg.svd(np.swapaxes(scaled, 1, 2) @ reference)
-        found = u @ vt
-        reference = np.mean(scaled @ found, axis=0)
-        before = agreement
-        agreement = float(np.linalg.norm(reference))
-        if agreement - before <= _ROTATION_TOL * agreement:
-            break
-    _, _, axes = np.linalg.svd(reference, full_matrices=False)
-    return found @ axes.T
