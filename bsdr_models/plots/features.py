@@ -162,10 +162,10 @@ def plot_features(
     """Plot the effects of the features on the class scores, given the other features and alone.
 
     Features are in the order of :func:`features_table`, those that tell most alone first, and names
-    are dark if a feature is found at a false discovery rate of 5 %. The caption names the peaks of a
-    spectrum, whose columns have numbers as names. One panel for each of the
-    four class scores whose classes go best with the features that are shown, and one for two
-    classes, whose scores are opposite. A line is the central interval with probability .9,
+    are dark if a feature is found at a false discovery rate of 5 %. The caption names the peaks of
+    a spectrum, whose columns have numbers as names. One panel for each of the four class scores
+    whose classes go best with the features that are shown, and one for two classes, whose scores
+    are opposite. A line is the central interval with probability .9,
     its thick part that with .5, the point the median; filled and coloured if the sign has
     a probability of at least .95, which is written on the right. Approximations overstate that
     probability, so that their points are never filled, and a posterior mode has no intervals. A

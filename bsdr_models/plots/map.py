@@ -165,8 +165,9 @@ def plot_map(
 
     The header gives accuracy and log loss of the predictions and of the plane alone, and the log
     loss of the class frequencies among the training samples. It warns if one sample in ten lies in
-    the colour of another class than the predicted one. Unless the gain over these per sample, less 0.85 standard errors,
-    is above 0.01 nats, there is no background. One component has a strip for each class.
+    the colour of another class than the predicted one. Unless the gain over these per sample, less
+    0.85 standard errors, is above 0.01 nats, there is no background. One component has a strip for
+    each class.
 
     Parameters
     ----------
