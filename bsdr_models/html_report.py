@@ -5,7 +5,6 @@ import io
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from datetime import date
 from html import escape
 from importlib.metadata import version
@@ -30,8 +29,8 @@ from bsdr_models.numerics.arrays import SamplesLike, TargetLike
 from bsdr_models.persistence import write_file
 from bsdr_models.plots import plot_features
 from bsdr_models.plots._read import Classes
-from bsdr_models.plots._style import axes_or_new, figure_of, styled
-from bsdr_models.plots.map import GOOD, Shown, draw_map, read_map
+from bsdr_models.plots._style import figure_of
+from bsdr_models.plots.map import GOOD, Shown, read_map
 from bsdr_models.summary import summarise, to_html
 
 DPI = 150  # sharp on paper, some 100 kB for a picture
@@ -40,13 +39,6 @@ DPI = 150  # sharp on paper, some 100 kB for a picture
 LEAST_SCALE = 70
 MOST_SCALE = 105
 PACKAGES = ("bsdr_models", "numpy", "scipy", "scikit-learn", "pymc", "arviz", "matplotlib")
-MAP = (
-    "Each point is a sample. Samples with similar predictions are near each other, those between "
-    "two classes are doubtful. Colour and marker are the true class, the background is the "
-    "predicted one, in steps from a probability of 50, 70 and 90%. Hollow points are predicted "
-    "with less than 70%, ringed ones wrongly."
-)
-BOXES = "Boxes hold the middle half of the samples of a class; these features tell most alone."
 # Rows of the summary that are above the pictures.
 DATA = ("model", "samples", "features", "missing values", "groups", "classes", "labels", "outputs")
 
@@ -118,9 +110,8 @@ def report(
             raise ValueError("X and y are samples for a fitted estimator, not for a tree")
         tree = shown = model
         spec = find_spec(tree)
-        rows = json.loads(tree.attrs.get("summary", "[]"))
-        settings = pd.DataFrame(rows or [["model", tree.attrs.get("model", "")]])
-        settings = settings.set_axis(["", "value"], axis=1).set_index("")
+        rows = json.loads(tree.attrs.get("summary", "[]")) or [["model", tree.attrs.get("model")]]
+        settings = pd.DataFrame(rows, columns=["", "value"]).set_index("")
     elif isinstance(model, Estimator):
         tree = model.idata_
         shown = model._tree_of(X, y)
@@ -169,11 +160,8 @@ def _result(shown: Shown, attrs: Mapping[Any, Any]) -> Iterator[str]:
             f"frequent class, {most}, has {counts.max() / known.sum():.0%} of them."
         )
     elif "held_out_gain" in attrs and lack_of_signal(attrs) is None:
-        better = f"Better than {baseline(attrs.get('target'))}; gain in held-out log score: "
-        verdict = (
-            f"{better}{attrs['held_out_gain']:.2f} ± {attrs['held_out_gain_se']:.2f} nats",
-            GOOD,
-        )
+        gain = f"{attrs['held_out_gain']:.2f} ± {attrs['held_out_gain_se']:.2f} nats"
+        verdict = f"Better than {baseline(attrs.get('target'))}; held-out gain: {gain}", GOOD
     yield f'<p class="lead">{escape(text)}</p>'
     if verdict is not None:
         text, shade = verdict
@@ -181,29 +169,11 @@ def _result(shown: Shown, attrs: Mapping[Any, Any]) -> Iterator[str]:
 
 
 def _pictures(shown: Shown) -> Iterator[str]:
-    """Map, confusion, reliability and ROC curve of samples."""
-    yield f"<h2>Map of the samples</h2>\n{_picture(_map(shown), 'Map', MAP)}"
-    samples = shown.samples
-    known = samples.truth >= 0
-    if samples.probability is None or not known.any() or not isinstance(samples.target, Classes):
-        return
-    pictures = annex("compare.predictions").draw_predictions(
-        samples.probability[known], samples.target.index[known], samples.target.names
-    )
-    figures = "".join(_picture(*each) for each in pictures)
-    yield f'<h2>Predictions</h2>\n<div class="beside">{figures}</div>'
-
-
-@styled
-def _map(shown: Shown) -> Axes:
-    """Map without what the page says, and without a legend if classes are named in it."""
-    ax = draw_map(
-        replace(shown, header="", verdict=None), ax=axes_or_new(None, width=5.2, height=4.6)
-    )
-    ax.set_title("", loc="left")
-    if shown.convinced and (legend := ax.get_legend()) is not None:
-        legend.remove()
-    return ax
+    """Map, confusion, reliability and ROC curve of samples, as far as known."""
+    first, *others = map(_picture, annex("compare.predictions").draw_predictions(shown))
+    yield f"<h2>Map of the samples</h2>\n{first}"
+    if others:
+        yield f'<h2>Predictions</h2>\n<div class="beside">{"".join(others)}</div>'
 
 
 def _features(tree: xr.DataTree) -> Iterator[str]:
@@ -211,11 +181,9 @@ def _features(tree: xr.DataTree) -> Iterator[str]:
     if "fit" in tree.children and "feature_relevance" in tree["fit"]:
         ax = plot_features(tree)
         ax.set_title("", loc="left")
-        yield f"<h2>Effects of the features</h2>\n{_picture(ax, 'Effects of the features')}"
-    pictures = annex("compare.predictions").draw_boxes(tree)
-    if boxes := "".join(_picture(*each) for each in pictures):
-        yield f'<h2>First features</h2>\n<p class="soft">{BOXES}</p>'
-        yield f'<div class="beside">{boxes}</div>'
+        yield f"<h2>Effects of the features</h2>\n{_picture((ax, 'Effects of the features', ''))}"
+    if boxes := "".join(map(_picture, annex("compare.predictions").draw_boxes(tree))):
+        yield f'<h2>Features that tell most alone</h2>\n<div class="beside">{boxes}</div>'
 
 
 def _about(settings: pd.DataFrame, spec: ModelSpec | None) -> Iterator[str]:
@@ -228,8 +196,9 @@ def _about(settings: pd.DataFrame, spec: ModelSpec | None) -> Iterator[str]:
         yield f"<h2>Please cite</h2>\n<pre>{escape(spec.citation_bibtex)}</pre>"
 
 
-def _picture(ax: Axes, name: str, caption: str = "") -> str:
-    """The figure of Axes as an element of the page, closed."""
+def _picture(drawn: tuple[Axes, str, str]) -> str:
+    """The figure of Axes, with a name and a caption, as an element of the page, closed."""
+    ax, name, caption = drawn
     figure = figure_of(ax)
     file = io.BytesIO()
     try:

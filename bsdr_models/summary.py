@@ -58,10 +58,7 @@ LAPLACE = (
 
 
 def summarise(model: "Estimator", *, scores: bool = True) -> pd.DataFrame:
-    """Names and values of a fitted estimator, as text; remarks are the last rows.
-
-    Held-out ``scores`` can be left out, where others are shown.
-    """
+    """Names and values of a fitted estimator, as text, remarks last; held-out scores if asked."""
     rows = {"model": type(model).__name__}
     for name, value in model.selected_params().items():
         rows[name] = f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -187,3 +187,12 @@ def test_splits_that_hold_out_nothing_are_refused(classes, split, message):
     folds = [split(*fold) for fold in FOLDS.split(X, y)]
     with pytest.raises(ValueError, match=message):
         cross_validated_map(LDA, X, y, cv=folds)
+
+
+def test_reused_settings_of_a_weak_signal_keep_the_part_of_the_class_frequencies():
+    rng = np.random.default_rng(0)
+    y = np.arange(40) % 2
+    X = rng.standard_normal((40, 60))
+    model = BM2PCAClassifier(random_state=0)
+    tree = cross_validated_map(model, X, y, cv=4, reuse_settings=True, random_state=0)
+    assert np.abs(tree["predictions/probability"] - 0.5).max() < 0.1

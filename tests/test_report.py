@@ -110,7 +110,9 @@ def test_both_recipes_have_the_summary_and_one_gain(held_out, wine, tmp_path):
                 assert unescape(value) in text
         assert len(re.findall(r"\d ± \d", text)) == 1
         assert "Report of BM2PCAClassifier" in text
+    before = dict(model[-1].idata_.attrs)
     report(model, tmp_path / "wine.html", title="Wine <1991>")
+    assert dict(model[-1].idata_.attrs) == before
     text = (tmp_path / "wine.html").read_text()
     assert "<h1>Wine &lt;1991&gt;</h1>" in text
     assert "60 training samples, each predicted without its label, are right" in text

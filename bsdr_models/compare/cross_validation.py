@@ -159,8 +159,9 @@ def cross_validated_map(
         tree = last.idata_.copy()
         summary = summarise(last, scores=False)["value"]
     tree.attrs["summary"] = json.dumps([*summary.items()])  # for a report
+    weight = 1.0
     if reuse_settings:
-        estimator = _with_settings_of(full)
+        estimator, weight = _with_settings_of(full, tree)
     labels = np.unique(y)
 
     def predict(task: tuple[int, Fold]) -> xr.Dataset:
@@ -168,7 +169,8 @@ def cross_validated_map(
         # The fit to all samples has warned.
         with recorded_warnings(category=DataWarning):
             _, p = predict_fold(estimator, X, y, fold, labels, own_groups)
-        test = fold[1]
+        train, test = fold
+        p = weight * p + (1.0 - weight) * class_frequency(index[train], len(labels))
         part = {
             "probability": ((OBS, LABEL), p),
             "predicted": (OBS, labels[p.argmax(axis=1)]),
@@ -268,14 +270,23 @@ def read_folds(
     return folds
 
 
-def _with_settings_of(full: BaseEstimator) -> BaseEstimator:
-    """Clone of a fitted estimator with the settings that its fit has selected."""
+# Arguments with which a fit is not calibrated.
+CALIBRATED = {"temperature", "loss__calibrate"}
+
+
+def _with_settings_of(full: BaseEstimator, tree: xr.DataTree) -> tuple[BaseEstimator, float]:
+    """Clone of a fitted estimator with the settings that its fit has selected.
+
+    And the weight of its predictions beside the class frequencies, which is no argument.
+    """
     full, last = getattr(full, "best_estimator_", full), last_step(full)
     if not hasattr(last, "selected_params"):
         raise TypeError(f"reuse_settings=True: {type(last).__name__} has no selected_params")
     prefix = f"{full.steps[-1][0]}__" if isinstance(full, Pipeline) else ""
     chosen = {f"{prefix}{name}": value for name, value in last.selected_params().items()}
-    return clone(full).set_params(**chosen)
+    given = CALIBRATED & set(last.selected_params())
+    weight = float(tree.attrs.get("signal", 1.0)) if given else 1.0
+    return clone(full).set_params(**chosen), weight
 
 
 # Models given by the user: what they must be, their fits and predictions

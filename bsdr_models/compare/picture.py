@@ -33,6 +33,11 @@ def plot_comparison(comparison: Any, *, ax: Axes | None = None) -> Axes:
     ax
         Axes to draw on; a new figure by default.
 
+    Raises
+    ------
+    TypeError
+        If it is anything else.
+
     See Also
     --------
     bsdr_models.compare_models : makes the comparison.
@@ -45,6 +50,9 @@ def plot_comparison(comparison: Any, *, ax: Axes | None = None) -> Axes:
     >>> found = compare_models(X[::3], y[::3], cv=3, random_state=0, progressbar=False)
     >>> ax = plots.plot_comparison(found)
     """
+    if not hasattr(comparison, "recommended"):
+        kind = type(comparison).__name__
+        raise TypeError(f"comparison must be what compare_models returns, got {kind}")
     table = comparison.table
     best = comparison.recommended
     names = table.index.to_numpy().astype(str)

@@ -1,6 +1,7 @@
 """Pictures of the predictions of any classifier, and of features by class, for reports."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import xarray as xr
@@ -13,6 +14,10 @@ from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray
 from bsdr_models.numerics.association import FOUND
 from bsdr_models.plots._read import Classes, read_target
 from bsdr_models.plots._style import INK, POSITIVE, axes_or_new, color, literal, styled
+from bsdr_models.plots.map import Shown, draw_map
+
+# With a name and a caption.
+type Picture = tuple[Axes, str, str]
 
 # Most classes whose counts are written into the confusion matrix, and that box plots show.
 MOST_CLASSES = 12
@@ -22,6 +27,12 @@ N_BINS = 5  # of the reliability: groups of equally many samples
 PROB = 0.9  # of the intervals of the reliability
 WIDTH = 4.0  # of pictures in inches, readable on a phone
 HEIGHT = 3.6
+MAP = (
+    "Each point is a sample. Samples with similar predictions are near each other, those between "
+    "two classes are doubtful. Colour and marker are the true class, the background is the "
+    "predicted one, in steps from a probability of 50, 70 and 90%. Hollow points are predicted "
+    "with less than 70%, ringed ones wrongly."
+)
 CONFUSION = "Numbers of samples by their true class, and by the predicted one."
 RELIABILITY = (
     "How far probabilities can be trusted: of predictions made with 80%, eight in ten should be "
@@ -30,15 +41,31 @@ RELIABILITY = (
 ROC = "The area under the curve (AUC) is 1 if the classes separate, and 0.5 by chance."
 
 
-def draw_predictions(
-    p: FloatArray, index: IntArray, names: tuple[str, ...]
-) -> Iterator[tuple[Axes, str, str]]:
-    """Pictures, with names and captions, of probabilities (M, K) of classes (M,)."""
-    texts = [literal(name) for name in names]
-    yield _confusion(p.argmax(axis=1), index, texts), "Confusion matrix", CONFUSION
+def draw_predictions(shown: Shown) -> Iterator[Picture]:
+    """Map of samples and, of those with a known class, confusion, reliability and ROC curve."""
+    yield _map(shown), "Map", MAP
+    samples = shown.samples
+    known = samples.truth >= 0
+    if samples.probability is None or not known.any() or not isinstance(samples.target, Classes):
+        return
+    p = samples.probability[known]
+    index = samples.target.index[known]
+    names = [literal(name) for name in samples.target.names]
+    yield _confusion(p.argmax(axis=1), index, names), "Confusion matrix", CONFUSION
     yield _reliability(p.max(axis=1), p.argmax(axis=1) == index), "Reliability", RELIABILITY
     if len(names) == 2 and len(np.unique(index)) == 2:
-        yield _roc(p[:, 1], index, texts), "ROC curve", ROC
+        yield _roc(p[:, 1], index, names), "ROC curve", ROC
+
+
+@styled
+def _map(shown: Shown) -> Axes:
+    """Map without header, and without a legend if classes are named in it."""
+    ax = axes_or_new(None, width=5.2, height=4.6)
+    draw_map(replace(shown, header="", verdict=None), ax=ax)
+    ax.set_title("", loc="left")
+    if shown.convinced and (legend := ax.get_legend()) is not None:
+        legend.remove()
+    return ax
 
 
 @styled
@@ -93,8 +120,8 @@ def _roc(p: FloatArray, index: IntArray, names: list[str]) -> Axes:
     return ax
 
 
-def draw_boxes(tree: xr.DataTree) -> Iterator[tuple[Axes, str, str]]:
-    """Pictures, with names and captions, of the first features that are found, by class."""
+def draw_boxes(tree: xr.DataTree) -> Iterator[Picture]:
+    """Values of the first features that are found, by class; boxes hold the middle half."""
     if not {"fit", "constant_data"} <= set(tree.children) or "explained" not in tree["fit"]:
         return
     fit = tree["fit"].to_dataset()

@@ -80,12 +80,11 @@ def validate_samples(
     row, column = np.argwhere(lost)[0]
     name = list(table.columns)[column] if _is_frame(table) else int(column)
     kind = "Regressor" if is_regressor(estimator) else "Classifier"
-    n = len(lost)
-    some = lost.any(axis=1).sum()
+    complete = np.count_nonzero(~lost.any(axis=1))
     raise ValueError(
-        f"Input X contains NaN, first in row {row} and column {name!r}; {some} of {n} samples have "
-        f"one, {n - some} are complete: impute the values, as by SimpleImputer in a pipeline, or "
-        f"use BM2PCA{kind}, which takes NaN as a missing value"
+        f"Input X contains NaN, first in row {row} and column {name!r}; {complete} of {len(lost)} "
+        "samples are complete: impute the values, as by SimpleImputer in a pipeline, or use "
+        f"BM2PCA{kind}, which takes NaN as a missing value"
     )
 
 
@@ -107,6 +106,8 @@ def _read_table(estimator: BaseEstimator, X: object, *, reset: bool, sparse: boo
     if _is_frame(X):
         _check_numbers("X", {label: X[label] for label in X.columns})
         return X if len(X.columns) else np.empty((len(X), 0))
+    if isinstance(X, Sequence) and len(X) and isinstance(X[0], Mapping):
+        raise TypeError("X is a list of dictionaries: give a data frame, as by pandas.DataFrame(X)")
     is_list = isinstance(X, Sequence) and not isinstance(X, str | bytes)
     if not is_list and not hasattr(X, "__array__"):
         # NumPy may iterate over it for minutes.

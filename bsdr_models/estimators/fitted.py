@@ -127,9 +127,9 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Arguments, ABC):
     def selected_params(self) -> dict[str, object]:
         """Arguments with which another fit skips what this one has selected from the samples.
 
-        With them the number of components, the settings of a cross-validation and the calibration
-        of probabilities are given; all else is fitted. Held-out scores of samples that took part in
-        the selection are optimistic.
+        With them the number of components, the settings of a cross-validation and the temperature
+        of probabilities are given; all else is fitted, and the class frequencies have no part in
+        predictions. Held-out scores of samples that took part in the selection are optimistic.
 
         Returns
         -------

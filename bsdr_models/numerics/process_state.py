@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from threading import Lock
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -52,19 +53,9 @@ class SharedContext:
                 self._context.__exit__(None, None, None)
 
 
-class _Recording:
-    """Matches any warning in a thread that records, as the text of a filter."""
-
-    def match(self, text: str) -> bool:
-        return _record.get() is not None
-
-
 @contextmanager
 def _dispatching() -> Iterator[None]:
-    """Context in which a warning goes to the record of its thread; without one it is shown.
-
-    Filters remain those of the user in threads that do not record.
-    """
+    """Context in which a warning goes to the record of its thread; the user filters others."""
     with warnings.catch_warnings():
         show = warnings.showwarning
 
@@ -75,8 +66,10 @@ def _dispatching() -> Iterator[None]:
             else:
                 record.append(warnings.WarningMessage(*warned))
 
+        # In place of a pattern of texts, a filter has what matches in threads that record.
+        recording: Any = SimpleNamespace(match=lambda text: _record.get() is not None)
         warnings.simplefilter("always")
-        warnings.filters[0] = ("always", _Recording(), Warning, None, 0)  # type: ignore[index]
+        warnings.filters[0] = ("always", recording, Warning, None, 0)  # type: ignore[index]
         warnings.showwarning = dispatch
         yield
 

@@ -268,14 +268,12 @@ class Names(Artist):
 
 def draw_background(ax: Axes, probability: xr.DataArray) -> None:
     """Colour of the most probable class, in steps of its probability."""
-    dims = [dim for dim in (GRID_Y, GRID_X) if dim in probability.dims]
-    values, x = probability.transpose(*dims, LABEL).values, probability[GRID_X].values
-    if plane := len(dims) == 2:
-        low, high = probability[GRID_Y].values[[0, -1]]
-    else:
-        values = values[None]
-        low = 0.0
-        high = 1.0
+    plane = GRID_Y in probability.dims
+    if not plane:
+        probability = probability.expand_dims({GRID_Y: [0.0, 1.0]})
+    values = probability.transpose(GRID_Y, GRID_X, LABEL).values
+    low, high = probability[GRID_Y].values[[0, -1]]
+    left, right = probability[GRID_X].values[[0, -1]]
     # Probabilities are smooth and boundaries are not: interpolate first, then take the largest.
     fine = zoom(values, (SHARPEN, SHARPEN, 1), order=1, mode="nearest")
     best = fine.argmax(axis=-1)
@@ -286,7 +284,7 @@ def draw_background(ax: Axes, probability: xr.DataArray) -> None:
     ax.imshow(
         tints[best, step],
         origin="lower",
-        extent=(x[0], x[-1], low, high),
+        extent=(left, right, low, high),
         aspect="auto",
         interpolation="bilinear",
         zorder=0,

@@ -110,7 +110,7 @@ def features_table(tree: xr.DataTree, *, stability: xr.Dataset | None = None) ->
     fit = read(tree, "fit")
     importance = np.empty(0)
     if "posterior" in tree.children and "coef" in tree["posterior"]:
-        coef = read(tree, "posterior")["coef"].transpose(CHAIN, DRAW, FEATURE, LABEL)
+        coef = tree["posterior"]["coef"].transpose(CHAIN, DRAW, FEATURE, LABEL)
         draws = coef.values.reshape(-1, *coef.shape[2:])
         classes = "y_index" in fit
         if tree.attrs.get("target") != "regression":
@@ -162,15 +162,14 @@ def plot_features(
     """Plot the effects of the features on the class scores, given the other features and alone.
 
     Features are in the order of :func:`features_table`, those that tell most alone first, and names
-    are dark if a feature is found at a false discovery rate of 5 %. The caption names the peaks of
-    a spectrum, whose columns have numbers as names. One panel for each of the four class scores
-    whose classes go best with the features that are shown, and one for two classes, whose scores
-    are opposite. A line is the central interval with probability .9,
-    its thick part that with .5, the point the median; filled and coloured if the sign has
-    a probability of at least .95, which is written on the right. Approximations overstate that
-    probability, so that their points are never filled, and a posterior mode has no intervals. A
-    diamond is the correlation with the class, on the upper scale. Nonlinear models have a panel per
-    latent coordinate, with mean slopes and no intervals.
+    are dark if a feature is found at a false discovery rate of 5 %. The caption names peaks of a
+    spectrum, whose features have numbers as names. One panel for each of the four class scores
+    whose classes go best with the features, and one for two classes, whose scores are opposite. A
+    line is the central interval with probability .9, its thick part that with .5, the point the
+    median; filled and coloured if the sign has a probability of at least .95, which is written on
+    the right. Approximations overstate that probability, so that their points are never filled, and
+    a posterior mode has no intervals. A diamond is the correlation with the class, on the upper
+    scale. Nonlinear models have a panel per latent coordinate, with mean slopes and no intervals.
 
     Parameters
     ----------

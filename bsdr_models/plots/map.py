@@ -14,6 +14,7 @@ from matplotlib.patches import Patch
 from scipy.special import entr
 
 from bsdr_models.data.targets import majority_share, name_groups
+from bsdr_models.data.validation import check_order
 from bsdr_models.inference.dims import COMPONENT, COMPONENT_AUX, LABEL, OBS
 from bsdr_models.inference.latent_grid import VARIABLE, axis_limits, class_at, evaluate_on_grid
 from bsdr_models.inference.trees import read
@@ -160,14 +161,12 @@ def plot_map(
     class; it is hollow if the largest predicted probability is below 0.7, and ringed if the
     predicted class is wrong. Points that would hide each other are moved apart by a few widths of a
     marker. Classes are named beside their samples, and in the legend if there are at most ten. The
-    ellipse in the corner holds a typical sample's coordinates,
-    relative to those of the others, with probability 0.5.
+    ellipse in the corner holds a typical sample's coordinates with probability 0.5.
 
     The header gives accuracy and log loss of the predictions and of the plane alone, and the log
-    loss of the class frequencies among the training samples. It warns if one sample in ten lies in
-    the colour of another class than the predicted one. Unless the gain over these per sample, less
-    0.85 standard errors, is above 0.01 nats, there is no background. One component has a strip for
-    each class.
+    loss of the class frequencies among the training samples. Unless the gain over these per sample,
+    less 0.85 standard errors, is above 0.01 nats, there is no background. One component has a strip
+    for each class.
 
     Parameters
     ----------
@@ -244,7 +243,8 @@ def read_map(
     target = read_target(tree, group, label)
     batches = None
     if groups is not None:
-        found, index = name_groups(groups, dataset[OBS])
+        check_order(dataset[OBS], groups)
+        found, index = name_groups(groups, dataset.sizes[OBS])
         days = tuple(str(each).removesuffix(" 00:00:00") for each in found)
         batches = Classes(index=index, names=days, title="group")
     hidden = 0

@@ -97,6 +97,10 @@ ROWS_REFUSED = {
         "X must be a matrix of samples and features, got dict",
     ),
     "path": (lambda X: "data.csv", "X must be a matrix of samples and features, got str"),
+    "dictionaries": (
+        lambda X: [{"a": row[0], "b": row[1]} for row in X],
+        r"list of dictionaries: give a data frame, as by pandas.DataFrame\(X\)",
+    ),
     "none": (lambda X: None, "X must be a matrix of samples and features, got NoneType"),
     "sparse": (sparse.csr_matrix, "(?s)Sparse data .* takes dense arrays only: .*BM2PCAClassifier"),
     "same_names": (

@@ -15,7 +15,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.text import Text
+from scipy.spatial.distance import pdist
 from sklearn.naive_bayes import GaussianNB
 
 from bsdr_models import (
@@ -27,6 +29,9 @@ from bsdr_models import (
     plots,
     report,
 )
+from bsdr_models.plots._layers import DARKER
+from bsdr_models.plots._style import GREY, INK, PALETTE, marker
+from bsdr_models.plots.map import BAD, GOOD
 
 LONG = np.array(["Ovarian carcinoma, stage III", "Healthy tissue beside it", "b"])
 PLOTS = [name for name in plots.__all__ if name.startswith("plot_")]
@@ -240,6 +245,11 @@ def test_samples_far_off_leave_the_picture_readable(times):
     check_readable(plots.plot_outliers(tree, group="predictions"))
 
 
+def test_a_comparison_is_what_compare_models_returns():
+    with pytest.raises(TypeError, match="must be what compare_models returns, got int"):
+        plots.plot_comparison(3)
+
+
 def test_a_comparison_with_a_model_that_fails():
     check_readable(plots.plot_comparison(comparison()))
 
@@ -332,6 +342,43 @@ def test_pictures_are_white_in_dark_styles(wine):
     out.seek(0)
     pixels = mpl.image.imread(out)
     np.testing.assert_array_equal(pixels[[0, 0, -1, -1], [0, -1, 0, -1], :3], 1.0)
+
+
+# Of linear RGB, for full vision and three kinds of colour blindness (Machado and others, 2009).
+SIGHT = {
+    "full": np.eye(3),
+    "protan": [[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]],
+    "deutan": [[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]],
+    "tritan": [[1.256, -0.077, -0.179], [-0.078, 0.931, 0.148], [0.005, 0.691, 0.304]],
+}
+XYZ = np.array([[0.412, 0.358, 0.181], [0.213, 0.715, 0.072], [0.019, 0.119, 0.951]])
+
+
+def linear(shade):
+    """Linear RGB of a colour."""
+    values = np.array(to_rgb(shade))
+    return np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
+
+
+def contrast_on_white(shade):
+    """By the guidelines of web pages: letters need 4.5."""
+    return 1.05 / (linear(shade) @ XYZ[1] + 0.05)
+
+
+@pytest.mark.parametrize("sight", SIGHT)
+def test_colours_of_classes_are_told_apart(sight):
+    """By the distance in CIELAB, where 2 is just seen; in grey, markers tell classes apart."""
+    seen = np.clip([np.array(SIGHT[sight]) @ linear(shade) for shade in PALETTE], 0.0, 1.0)
+    x, y, z = np.cbrt(seen @ XYZ.T / XYZ.sum(axis=1)).T
+    lab = np.column_stack([116.0 * y, 500.0 * (x - y), 200.0 * (y - z)])
+    assert pdist(lab).min() > 15.0
+    assert len({marker(c) for c in range(len(PALETTE))}) == len(PALETTE)
+
+
+def test_letters_can_be_read_on_white():
+    names = [DARKER * np.array(to_rgb(shade)) for shade in PALETTE]
+    for shade in (INK, GREY, GOOD, BAD, *names):
+        assert contrast_on_white(shade) >= 4.5
 
 
 @pytest.mark.parametrize("case", CASES)
