@@ -5,6 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from bsdr_models.papers.bsdr import build_model as build_paper_model
 from bsdr_models.papers.bsdr import gibbs
@@ -60,7 +61,12 @@ def test_log_density_is_that_of_all_variables(lab, problem):
     stats = gibbs.sample_stats(state, problem.data, problem.priors)
     np.testing.assert_array_equal(stats["lp"], found)
     trajectories = {"acceptance_rate", "step_size"} if problem.data.target != "regression" else {}
-    assert {*stats} == {"lp", *trajectories}
+    assert {*stats} == {"lp", "log_prior", *trajectories}
+    T, tau = gibbs._response(state, problem.data)
+    sd = problem.priors.latent_scale
+    given = norm(problem.data.design.X @ state.projection, sd).logpdf(state.latent).sum((1, 2))
+    given += norm(gibbs._eta(state), tau**-0.5).logpdf(T).sum((1, 2))
+    np.testing.assert_allclose(stats["log_prior"], found - given, rtol=1e-10)
     assert all(each.shape == (3,) and np.isfinite(each).all() for each in stats.values())
 
 

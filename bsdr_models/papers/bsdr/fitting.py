@@ -231,6 +231,8 @@ class BSDRFit(SampledFit):
         groups: dict[str, dict[str, Any]] = {"posterior": draws, "fit": group}
         if sampled.sample_stats:
             groups["sample_stats"] = dict(sampled.sample_stats)
+            if "log_prior" in sampled.sample_stats:
+                groups["log_prior"] = {"parameters": groups["sample_stats"].pop("log_prior")}
         small = len(posterior.bias) * len(context.X) <= datatree.MAX_NUMBERS
         exact = self.inference not in datatree.APPROXIMATIONS
         if small and exact and context.target != "regression":
@@ -242,7 +244,8 @@ class BSDRFit(SampledFit):
             SPEC,
             inference_method=self.inference,
             n_components=self.n_components,
-            dims=dict.fromkeys(names, PROJECTION_PRECISION_DIMS[priors.projection_prior]),
+            dims=dict.fromkeys(names, PROJECTION_PRECISION_DIMS[priors.projection_prior])
+            | {"parameters": ()},
             coords={dims.TERM: list(result.terms)},
             attrs={
                 "projection_prior": priors.projection_prior,

@@ -315,7 +315,12 @@ def log_density(state: GibbsState, data: Data, priors: Priors) -> FloatArray:
     Z_error = state.latent - _dense(data).X @ state.projection
     total = normal_log_density(Z_error, np.full_like(Z_error, priors.latent_scale**-2))
     total += normal_log_density(T - _eta(state), tau)
-    total += normal_log_density(state.projection, state.projection_precision)
+    return total + log_prior(state, priors)
+
+
+def log_prior(state: GibbsState, priors: Priors) -> FloatArray:
+    """Log density of the parameters of each chain, latent coordinates apart, in nats, (C,)."""
+    total = normal_log_density(state.projection, state.projection_precision)
     total += normal_log_density(state.weights, state.weight_precision)
     total += normal_log_density(state.bias, state.bias_precision)
     for name in ("projection", "weight", "bias", "noise"):
@@ -327,7 +332,7 @@ def log_density(state: GibbsState, data: Data, priors: Priors) -> FloatArray:
 
 def sample_stats(state: GibbsState, data: Data, priors: Priors) -> dict[str, FloatArray]:
     """Statistics of a sweep of each chain by their names in ArviZ, (C,) each."""
-    stats = {"lp": log_density(state, data, priors)}
+    stats = {"lp": log_density(state, data, priors), "log_prior": log_prior(state, priors)}
     if (rate := state.acceptance_rate) is not None:
         stats |= {"acceptance_rate": rate, "step_size": np.full_like(rate, state.step_size)}
     return stats
