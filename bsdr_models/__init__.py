@@ -37,6 +37,7 @@ _PUBLIC = {
     "load": "bsdr_models.persistence",
     "predict_groups": "bsdr_models.papers.groups",
     "report": "bsdr_models.html_report",
+    "shift_class_shares": "bsdr_models.compare.class_shares",
 }
 
 __all__ = [*_PUBLIC, "plots"]

@@ -26,5 +26,6 @@ from bsdr_models.papers.traces import from_trace as from_trace
 from bsdr_models.persistence import load as load
 from bsdr_models.html_report import report as report
 from bsdr_models.papers.groups import predict_groups as predict_groups
+from bsdr_models.compare.class_shares import shift_class_shares as shift_class_shares
 
 __version__: str

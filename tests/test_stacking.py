@@ -11,9 +11,9 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
-from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import check_estimator
 
 from bsdr_models import (
@@ -352,5 +352,9 @@ class TestEstimator:
     @pytest.mark.slow
     @pytest.mark.filterwarnings("ignore::UserWarning")
     def test_scikit_learn_checks(self):
-        members = [("knn", KNeighborsClassifier(3)), ("bayes", GaussianNB())]
-        check_estimator(StackedClassifier(members, random_state=0))
+        members = [("tree", DecisionTreeClassifier(max_depth=2)), ("bayes", GaussianNB())]
+        random = dict.fromkeys(
+            [f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dense", "sparse")],
+            "the division of repeated samples is another one",
+        )
+        check_estimator(StackedClassifier(members, random_state=0), expected_failed_checks=random)

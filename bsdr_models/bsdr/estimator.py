@@ -422,7 +422,8 @@ class BSDRRegressor(WeightedFit, GaussianRegressor, FullRankEstimator):
     A Bayesian linear regression of several outputs that share the scale of their coefficients.
     Latent coordinates are the principal components of the linear predictor. Outputs are
     standardised internally. With ``groups``, ``"conjugate"`` weights samples by how much those of
-    a group resemble each other: replicates count together as one sample.
+    a group resemble each other: replicates count together as one sample, and so do equal samples. A
+    ``sample_weight`` of two counts as two.
 
     Parameters
     ----------

@@ -105,11 +105,12 @@ class Estimator(Fitted):
             gaps or one value.
         """
         if others:
-            name = type(self).__name__
-            remedy = ""
-            if "sample_weight" in others:
-                remedy = ": BSDRClassifier, BSDRRegressor and BM2PCAClassifier take weights"
-            raise TypeError(f"{name}.fit() takes no {', '.join(others)}{remedy}")
+            name = next(iter(others))
+            takes = "BSDRClassifier, BSDRRegressor and BM2PCAClassifier take weights"
+            raise TypeError(
+                f"{type(self).__name__}.fit() got an unexpected keyword argument {name!r}"
+                + (f": {takes}" if name == "sample_weight" else "")
+            )
         return self._fit(X, y, groups)
 
     def _fit(

@@ -89,14 +89,18 @@ def test_grid_search(zoo, grid):
     assert search.best_estimator_.score(zoo.X, zoo.target(grid)) > 0.7
 
 
-def test_weights_are_refused_in_the_name_of_the_class(zoo, kind):
+def test_arguments_are_refused_in_the_name_of_the_class(zoo, kind):
     for model in (zoo.make(kind), StackedClassifier()):
         name = type(model).__name__
-        with pytest.raises(TypeError, match=rf"^{name}\.fit\(\) got .*'sample_weight'"):
-            model.fit(zoo.X, zoo.y, sample_weight=np.ones(45))
         with pytest.raises(TypeError, match=rf"^{name}\.__init__\(\) got .*'class_weight'"):
             type(model)(class_weight="balanced")
-        assert not has_fit_parameter(model, "sample_weight")
+        with pytest.raises(TypeError, match=rf"^{name}\.fit\(\) got .*'subjects'$"):
+            model.fit(zoo.X, zoo.y, subjects=zoo.y)
+        if not has_fit_parameter(model, "sample_weight"):
+            with pytest.raises(
+                TypeError, match=rf"^{name}\.fit\(\) got .*: BSDRClassifier, .* take"
+            ):
+                model.fit(zoo.X, zoo.y, sample_weight=np.ones(45))
 
 
 @pytest.mark.usefixtures("explained")
