@@ -11,13 +11,15 @@ from bsdr_models.dgplvm.priors import DGPLVMMapping as DGPLVMMapping
 from bsdr_models.dgplvm.priors import DGPLVMOptimization as DGPLVMOptimization
 from bsdr_models.dgplvm.priors import DGPLVMPriors as DGPLVMPriors
 from bsdr_models.papers.bm2pca.regressor import EpsilonInsensitiveLoss as EpsilonInsensitiveLoss
+from bsdr_models.transformers.centering import GroupCentering as GroupCentering
 from bsdr_models.bm2pca.settings import HingeLoss as HingeLoss
 from bsdr_models.bsdr.priors import HierarchicalPriors as HierarchicalPriors
 from bsdr_models.compare.plane import PredictionPlane as PredictionPlane
 from bsdr_models.options import Sampling as Sampling
 from bsdr_models.compare.stacking import StackedClassifier as StackedClassifier
-from bsdr_models.learned_metric.whitening import SupervisedWhitening as SupervisedWhitening
+from bsdr_models.transformers.whitening import SupervisedWhitening as SupervisedWhitening
 from bsdr_models.papers.alignment import align_draws as align_draws
+from bsdr_models.compare.centering import compare_centering as compare_centering
 from bsdr_models.compare.comparison import compare_models as compare_models
 from bsdr_models.compare.cross_validation import cross_validated_map as cross_validated_map
 from bsdr_models.diagnosis import diagnose as diagnose

@@ -83,7 +83,7 @@ print(*{name.partition(".")[0] for name in sys.modules})
 # Folders of the models.
 MODELS = {"bsdr", "bm2pca", "dgplvm"}
 # What the core does not import: its public names are loaded when they are used.
-ANNEXES = {"papers", "compare", "large"}
+ANNEXES = {"papers", "compare", "large", "transformers"}
 # Modules of the root: what a user imports.
 MOST_MODULES = 12
 # Lines of the core, which a newcomer should be able to hold in mind.

@@ -259,7 +259,7 @@ def compare_models(
     )
     seed = int(rng.integers(2**31))
 
-    def fit(fold: Fold) -> dict[str, _Fit]:
+    def fit(fold: Fold) -> dict[str, HeldOut]:
         with shared_training(seed):
             return _fit_models(compared, X, labels, classes, fold, group_index)
 
@@ -271,17 +271,17 @@ def compare_models(
             stacklevel=2,
         )
     fits = {name: [found[name] for found in run.results.values()] for name in compared}
-    failed = {name: note for name, own in fits.items() if (note := _note(own, "failed"))}
+    failed = {name: note for name, own in fits.items() if (note := note_of(own, "failed"))}
     if not set(fits) - {BASE_RATE, *failed}:
         raise RuntimeError(f"every model failed; the last of them: {[*failed.values()][-1]}")
     for name, note in failed.items():
         warnings.warn(f"{name} has no scores: {note}", UserWarning, stacklevel=2)
-    scored = {name: _Scores.of(own, index) for name, own in fits.items() if name not in failed}
+    scored = {name: ModelScores.of(own, index) for name, own in fits.items() if name not in failed}
     tested = np.concatenate([fit.test for fit in fits[BASE_RATE]])
     per_repeat = len(run.results) * len(np.unique(tested)) / len(tested)
     ratio = float(np.mean([len(test) / len(train) for train, test in folds]))
     factor = error_of_folds(per_repeat, ratio)
-    difference = partial(_mean_difference, groups=group_index, seed=seed, factor=factor)
+    difference = partial(mean_difference, groups=group_index, seed=seed, factor=factor)
 
     ranked = sorted(scored, key=lambda name: scored[name].log_loss)
     lowest = ranked[0]
@@ -293,20 +293,8 @@ def compare_models(
         chosen = STACK
     best = next(name for name in ranked if name != BASE_RATE)
     gain = difference(scored[BASE_RATE], scored[best if chosen == BASE_RATE else chosen])
-    lines = [
-        {
-            "model": name,
-            **scored[name].line,
-            "difference": behind[name].value,
-            "low": behind[name].low,
-            "high": behind[name].high,
-            "note": _note(fits[name], "warned"),
-        }
-        for name in ranked
-    ]
-    lines += [{"model": name, "note": note} for name, note in failed.items()]
     return Comparison(
-        table=pd.DataFrame(lines).set_index("model"),
+        table=make_table(fits, scored, behind),
         recommended=chosen,
         recommendation=_sentence(chosen, best, scored[chosen].log_loss, gain),
         models=returned,
@@ -344,7 +332,7 @@ def _models(
 # Fits and scores
 
 
-class _Fit(NamedTuple):
+class HeldOut(NamedTuple):
     """Class probabilities (M, K) of the held-out samples of a fold, empty if the fit failed."""
 
     test: IntArray  # positions of the held-out samples, (M,)
@@ -372,7 +360,7 @@ def _fit_models(
     classes: np.ndarray,
     fold: Fold,
     groups: IntArray | None,
-) -> dict[str, _Fit]:
+) -> dict[str, HeldOut]:
     """Fit models to the training samples of a fold, the stacks last, which take these fits."""
     found = {}
     trained: dict[str, BaseEstimator] = {}
@@ -389,27 +377,27 @@ def _fit_models(
                 seconds = time.perf_counter() - begin
             except Exception as error:  # other models are still compared
                 said = "; ".join([str(error), *getattr(error, "__notes__", [])])
-                found[name] = _Fit(fold[1], f"{type(error).__name__}: {said}")
+                found[name] = HeldOut(fold[1], f"{type(error).__name__}: {said}")
                 continue
         messages = [str(each.message) for each in caught]
         if getattr(models[name], "sampling", None) == SAMPLING:
             messages = [each for each in messages if NOT_MIXED not in each]
         seconds += sum(found[member].seconds for member in shared)
-        found[name] = _Fit(fold[1], "".join(messages[:1]), probability, seconds)
+        found[name] = HeldOut(fold[1], "".join(messages[:1]), probability, seconds)
         if getattr(model, "held_out_log_proba_", None) is not None:
             trained[name] = FrozenEstimator(model)
     return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Scores:
+class ModelScores:
     """Losses (N,), NaN of samples that were not held out, and what the table says of a model."""
 
     loss: FloatArray
     line: dict[str, float]
 
     @classmethod
-    def of(cls, fits: Sequence[_Fit], index: IntArray) -> "_Scores":
+    def of(cls, fits: Sequence[HeldOut], index: IntArray) -> "ModelScores":
         """From fits to some folds. Samples count once, held out several times by means."""
         tested = np.concatenate([fit.test for fit in fits])
         p = np.concatenate([fit.probability for fit in fits])
@@ -432,8 +420,8 @@ class _Scores:
         return self.line["log_loss"]
 
 
-def _mean_difference(
-    a: _Scores, b: _Scores, *, groups: IntArray | None, seed: int, factor: float
+def mean_difference(
+    a: ModelScores, b: ModelScores, *, groups: IntArray | None, seed: int, factor: float
 ) -> Estimate:
     """Mean difference of the log losses of two models, its interval widened by a factor."""
     difference = a.loss - b.loss
@@ -443,10 +431,35 @@ def _mean_difference(
     return mean_of_samples(difference[both], prob=PROB, groups=own, rng=rng, factor=factor)
 
 
-def _note(fits: Sequence[_Fit], happened: str) -> str:
+def note_of(fits: Sequence[HeldOut], happened: str) -> str:
     """How many fits of a model failed or warned, and why the first of them."""
     messages = [fit.message for fit in fits if fit.message and (fit.failed or happened == "warned")]
     return f"{len(messages)} of {len(fits)} fits {happened} ({messages[0]})" if messages else ""
+
+
+def make_table(
+    fits: Mapping[str, Sequence[HeldOut]],
+    scored: Mapping[str, ModelScores],
+    behind: Mapping[str, Estimate],
+) -> pd.DataFrame:
+    """Table of a comparison, in the order of differences from the lowest log loss."""
+    lines = [
+        {
+            "model": name,
+            **scored[name].line,
+            "difference": difference.value,
+            "low": difference.low,
+            "high": difference.high,
+            "note": note_of(fits[name], "warned"),
+        }
+        for name, difference in behind.items()
+    ]
+    lines += [
+        {"model": name, "note": note_of(own, "failed")}
+        for name, own in fits.items()
+        if name not in behind
+    ]
+    return pd.DataFrame(lines).set_index("model")
 
 
 def _sentence(chosen: str, best: str, log_loss: float, gain: Estimate) -> str:

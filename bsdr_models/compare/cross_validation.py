@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import numpy as np
 import pandas as pd
 import xarray as xr
-from sklearn import get_config
+from sklearn import config_context, get_config
 from sklearn.base import BaseEstimator, clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import (
@@ -325,6 +325,12 @@ def check_models(models: Mapping[str, BaseEstimator], argument: str) -> None:
             refuse_frozen(model)
 
 
+def centres_groups(model: BaseEstimator) -> bool:
+    """Whether a pipeline or search passes groups of new samples to one of its steps."""
+    routing = get_routing_for_object(model)
+    return bool(routing.consumes("predict_proba", ["groups"]))
+
+
 def fitted_clone(
     estimator: BaseEstimator,
     X: SamplesLike,
@@ -336,10 +342,14 @@ def fitted_clone(
 
     Weights are given if there are some.
 
-    Searches give groups to their splitter and, with metadata routing, to fits that request them. An
-    interrupted fit raises KeyboardInterrupt.
+    Searches give groups to their splitter and, with metadata routing, to fits that request them:
+    always if there is a :class:`GroupCentering`. An interrupted fit raises KeyboardInterrupt.
     """
     model = clone(estimator)
+    centres = centres_groups(model)
+    if centres and not get_config()["enable_metadata_routing"]:
+        with config_context(enable_metadata_routing=True):
+            return fitted_clone(model, X, y, groups, weights)
     name, last = model.steps[-1] if isinstance(model, Pipeline) else ("", model)
     searches = isinstance(last, GridSearchCV | RandomizedSearchCV)
     if get_config()["enable_metadata_routing"] and (name or searches):
@@ -350,7 +360,7 @@ def fitted_clone(
         argument = f"{name}__groups" if name else "groups"
         takes = searches or has_fit_parameter(last, "groups")
     options: dict[str, np.ndarray] = {}
-    if groups is not None and len(np.unique(groups)) > 1 and takes:
+    if groups is not None and takes and (centres or len(np.unique(groups)) > 1):
         options[argument] = groups
     if weights is not None:
         options["sample_weight"] = weights
@@ -360,10 +370,20 @@ def fitted_clone(
     return model
 
 
-def class_probabilities(model: BaseEstimator, X: SamplesLike, classes: np.ndarray) -> FloatArray:
-    """Probabilities (N, K) of classes (K,), checked; zero of those that the fit has not seen."""
+def class_probabilities(
+    model: BaseEstimator, X: SamplesLike, classes: np.ndarray, groups: IntArray | None = None
+) -> FloatArray:
+    """Probabilities (N, K) of classes (K,), checked; zero of those that the fit has not seen.
+
+    Groups of the samples, (N,), are for a step that centres them.
+    """
     own = np.asarray(model.classes_).tolist()
-    p = np.asarray(model.predict_proba(X), dtype=np.float64)
+    if groups is not None and centres_groups(model):
+        with config_context(enable_metadata_routing=True):
+            p = model.predict_proba(X, groups=groups)
+    else:
+        p = model.predict_proba(X)
+    p = np.asarray(p, dtype=np.float64)
     if p.shape != (shape := (_num_samples(X), len(own))):
         raise ValueError(f"probabilities must have the shape {shape}, got {p.shape}")
     check_probabilities(p)
@@ -389,7 +409,7 @@ def predict_fold(
     train, test = fold
     X_train, y_train = _safe_split(estimator, X, y, train)
     X_test, _ = _safe_split(estimator, X, None, test, train)
-    groups = None if groups is None else groups[train]
+    own, new = (None, None) if groups is None else (groups[train], groups[test])
     weights = None if weights is None else weights[train]
-    model = fitted_clone(estimator, X_train, y_train, groups, weights)
-    return model, class_probabilities(model, X_test, classes)
+    model = fitted_clone(estimator, X_train, y_train, own, weights)
+    return model, class_probabilities(model, X_test, classes, new)

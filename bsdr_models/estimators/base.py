@@ -68,6 +68,8 @@ class Estimator(Fitted):
     tree of a fit.
     """
 
+    # Metadata routing passes groups on without ``set_fit_request``.
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": True}
     # Of more training samples a fit takes a subsample.
     _most_samples: ClassVar[int] = sys.maxsize
 

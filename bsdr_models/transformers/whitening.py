@@ -1,6 +1,6 @@
 """Whitened features for other classifiers, by the learned metric."""
 
-from typing import Self, get_args
+from typing import ClassVar, Self, get_args
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -63,6 +63,9 @@ class SupervisedWhitening(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
     >>> bool(cross_val_score(model, X, y).mean() > 0.95)
     True
     """
+
+    # Metadata routing passes groups on without ``set_fit_request``.
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": True}
 
     def __init__(self, metric: MetricName = "auto") -> None:
         self.metric = metric

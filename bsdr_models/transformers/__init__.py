@@ -1,0 +1,1 @@
+"""Annex: transformers before a classifier or regressor, for a ``Pipeline``."""
