@@ -194,5 +194,6 @@ def test_reused_settings_of_a_weak_signal_keep_the_part_of_the_class_frequencies
     y = np.arange(40) % 2
     X = rng.standard_normal((40, 60))
     model = BM2PCAClassifier(random_state=0)
-    tree = cross_validated_map(model, X, y, cv=4, reuse_settings=True, random_state=0)
+    with pytest.warns(match="no evidence"):
+        tree = cross_validated_map(model, X, y, cv=4, reuse_settings=True, random_state=0)
     assert np.abs(tree["predictions/probability"] - 0.5).max() < 0.1

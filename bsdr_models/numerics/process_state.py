@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from threading import Lock
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -53,6 +52,16 @@ class SharedContext:
                 self._context.__exit__(None, None, None)
 
 
+class _Recording:
+    """What a filter has in place of a pattern of texts: it matches in threads that record."""
+
+    pattern = "(?!)"  # what the parallel tasks of scikit-learn take from it matches nothing
+
+    def match(self, text: str) -> bool:
+        """Whether this thread records."""
+        return _record.get() is not None
+
+
 @contextmanager
 def _dispatching() -> Iterator[None]:
     """Context in which a warning goes to the record of its thread; the user filters others."""
@@ -66,10 +75,8 @@ def _dispatching() -> Iterator[None]:
             else:
                 record.append(warnings.WarningMessage(*warned))
 
-        # In place of a pattern of texts, a filter has what matches in threads that record.
-        recording: Any = SimpleNamespace(match=lambda text: _record.get() is not None)
         warnings.simplefilter("always")
-        warnings.filters[0] = ("always", recording, Warning, None, 0)  # type: ignore[index]
+        warnings.filters[0] = ("always", _Recording(), Warning, None, 0)  # type: ignore[index]
         warnings.showwarning = dispatch
         yield
 

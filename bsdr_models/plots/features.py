@@ -110,7 +110,7 @@ def features_table(tree: xr.DataTree, *, stability: xr.Dataset | None = None) ->
     fit = read(tree, "fit")
     importance = np.empty(0)
     if "posterior" in tree.children and "coef" in tree["posterior"]:
-        coef = tree["posterior"]["coef"].transpose(CHAIN, DRAW, FEATURE, LABEL)
+        coef = read(tree, "posterior")["coef"].transpose(CHAIN, DRAW, FEATURE, LABEL)
         draws = coef.values.reshape(-1, *coef.shape[2:])
         classes = "y_index" in fit
         if tree.attrs.get("target") != "regression":

@@ -14,7 +14,6 @@ from matplotlib.patches import Patch
 from scipy.special import entr
 
 from bsdr_models.data.targets import majority_share, name_groups
-from bsdr_models.data.validation import check_order
 from bsdr_models.inference.dims import COMPONENT, COMPONENT_AUX, LABEL, OBS
 from bsdr_models.inference.latent_grid import VARIABLE, axis_limits, class_at, evaluate_on_grid
 from bsdr_models.inference.trees import read
@@ -243,8 +242,7 @@ def read_map(
     target = read_target(tree, group, label)
     batches = None
     if groups is not None:
-        check_order(dataset[OBS], groups)
-        found, index = name_groups(groups, dataset.sizes[OBS])
+        found, index = name_groups(groups, dataset[OBS])
         days = tuple(str(each).removesuffix(" 00:00:00") for each in found)
         batches = Classes(index=index, names=days, title="group")
     hidden = 0

@@ -1,6 +1,7 @@
 """Tasks in parallel: the same results, and what is left when the user stops."""
 
 import os
+import pickle
 import subprocess
 import sys
 import warnings
@@ -11,6 +12,7 @@ from threading import get_ident
 import joblib
 import numpy as np
 import pytest
+from sklearn.utils import parallel as sklearn_parallel
 
 from bsdr_models.inference.parallel import n_workers, run_in_threads, run_tasks, threads
 from bsdr_models.numerics.process_state import recorded_warnings
@@ -155,5 +157,9 @@ def test_a_thread_that_records_leaves_others_their_filters(action):
             warned = other.submit(warnings.warn, "theirs")
             assert (warned.exception() is not None) == (action == "error")
             warnings.warn("mine", stacklevel=1)
+            pickle.loads(pickle.dumps(warnings.filters))  # for processes of scikit-learn
+            assert sklearn_parallel.Parallel(2, prefer="threads")(
+                sklearn_parallel.delayed(abs)(number) for number in (-1, -2)
+            ) == [1, 2]
     assert not shown
     assert [str(each.message) for each in record] == ["mine"]

@@ -297,7 +297,7 @@ def test_names_are_no_formulas(name):
 def test_a_report_has_every_picture_of_names_like_formulas(tmp_path):
     model, X, y = named_by_formulas()
     page = report(model, tmp_path / "page.html", X, y).read_text(encoding="utf-8")
-    assert page.count("<img") == 3
+    assert page.count("<img") == 8
 
 
 def test_a_plot_that_fails_leaves_no_figure(monkeypatch):
