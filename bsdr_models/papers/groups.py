@@ -250,7 +250,7 @@ class GroupDraws:
         """Predictions by name, (M, K), for samples (M, D) of one group."""
         eta = self.linear_predictor(X, of_draw, effect)
         if self.noise_scale is None:
-            log_p = class_log_probabilities(eta, self.target, self.lapse)
+            log_p = class_log_probabilities(np.swapaxes(eta, 0, 1), self.target, self.lapse)
             return {"probability": np.exp(log_p)}
         noise = np.mean(self.noise_scale[of_draw] ** 2, axis=0)
         sd = np.sqrt(eta.var(axis=0) + noise)
