@@ -258,9 +258,8 @@ class GroupCentering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """Names of the groups, the group of each sample (N,), and samples (N, D)."""
         if groups is None:
             raise ValueError(NO_GROUPS)
-        validation.check_order(X, groups)
         table = validation.validate_samples(self, X, reset=reset, missing=True, least=1 + reset)
-        names, index = name_groups(groups, len(table))
+        names, index = name_groups(groups, X)
         return names, index, table
 
     def _offsets(self, n: FloatArray, means: FloatArray) -> FloatArray:
