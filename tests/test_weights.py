@@ -288,14 +288,14 @@ SAMPLED = BSDRClassifier(
         pytest.param(EXACT, False, 1e-4, id="BM2PCA"),
         pytest.param(EXACT, True, 1e-4, id="BM2PCA, labels"),
         pytest.param(LAPLACE, False, 0.03, id="BSDR, Laplace"),
-        pytest.param(SAMPLED, False, 0.05, id="BSDR", marks=pytest.mark.slow),
-        pytest.param(SAMPLED, True, 0.05, id="BSDR, labels", marks=pytest.mark.slow),
+        pytest.param(SAMPLED, False, 0.1, id="BSDR", marks=pytest.mark.slow),
+        pytest.param(SAMPLED, True, 0.1, id="BSDR, labels", marks=pytest.mark.slow),
     ],
 )
 def test_weights_are_repeated_samples(model, several, tolerance):
-    """Effects and probabilities; without weights these differ by ten times the tolerance.
+    """Effects and probabilities; without weights these differ by more than twice the tolerance.
 
-    Of BSDR the tolerance is some four standard errors of the means of draws.
+    Of BSDR the tolerance is the largest difference between fits with other seeds.
     """
     X, y, weights = draw()
     weights[::5] = 0.0

@@ -73,8 +73,7 @@ class Task:
         rest = rest if fold is None else np.flatnonzero(~training.out(fold))
         X = training.X[rest]
         signs = signs_of(training.classes[rest], training.n_classes)
-        if training.sample_weight is not None:
-            signs *= training.sample_weight[rest][:, None]
+        signs *= training.counts[rest][:, None]
         metric: Metric | SparseMetric
         if is_large(X):
             known = (signs != 0.0).any(axis=1)
@@ -164,11 +163,11 @@ def select(
 
     y = training.classes
     link = link_of(settings.exclusive)
-    weighted = {"weights": training.sample_weight}
+    counts = training.counts
     by_cost = [scores([cost] * len(folds)) for cost in costs]
-    size = spread(by_cost, settings.exclusive, **weighted)
+    size = spread(by_cost, settings.exclusive, counts)
     tables = [
-        Likelihoods.of([own / size for own in each], y, divisions, link, LOG_T, **weighted)
+        Likelihoods.of([own / size for own in each], y, divisions, link, LOG_T, counts)
         for each in by_cost
     ]
 
@@ -191,7 +190,7 @@ def select(
     if len(costs) > 1:
         others = [held_out & ~training.out(fold) for fold in folds]
         chosen = scores([mean_cost(own if own.any() else held_out) for own in others])
-    size = spread([chosen], settings.exclusive, **weighted)
+    size = spread([chosen], settings.exclusive, counts)
     judged = judge(
         [own / size for own in chosen],
         y,
@@ -200,17 +199,14 @@ def select(
         LOG_T,
         groups=training.groups,
         share=training.share,
-        **weighted,
+        weights=counts,
     )
     calibration = judged.calibration
     calibration = replace(calibration, temperature=size * calibration.temperature)
-    total = (
-        held_out.sum() if training.sample_weight is None else training.sample_weight[held_out].sum()
-    )
     return Selected(
         cost=mean_cost(held_out),
         weight=weights(held_out),
-        log_loss=np.array([-t.log_evidence(held_out) / total for t in tables]),
+        log_loss=np.array([-t.log_evidence(held_out) / counts[held_out].sum() for t in tables]),
         judged=replace(judged, calibration=calibration),
     )
 
@@ -224,22 +220,20 @@ def _fit_fold(arguments: tuple[Task, float, SubspaceState | None]) -> SubspaceSt
     return fit.posterior
 
 
-def spread(
-    scores: Sequence[Sequence[FloatArray]], exclusive: bool, weights: FloatArray | None = None
-) -> float:
+def spread(scores: Sequence[Sequence[FloatArray]], exclusive: bool, counts: FloatArray) -> float:
     """Root mean square of held-out class scores about their mean over classes; 1 if it is zero.
 
-    Two classes, and the two values of each label, have one score.
+    Of samples of weights (N,). Two classes, and the two values of each label, have one score.
     """
     values = np.concatenate([own for each in scores for own in each])
-    weights = np.ones(len(scores[0][0])) if weights is None else weights
-    weights = np.tile(weights, len(values) // len(weights))
+    counts = np.tile(counts, len(values) // len(counts))
     known = ~np.isnan(values).any(axis=1)
-    total = weights[known].sum()
-    values = weigh(values[known], weights[known] * (known.sum() / (total or 1.0)))
+    if not values[known].any():
+        return 1.0
+    values = weigh(values[known], counts[known] / counts[known].mean())
     several = exclusive and values.shape[1] > 1
     centred = values - values.mean(axis=1, keepdims=True) if several else 0.5 * values
-    return float(np.sqrt(np.mean(centred**2))) if values.size and values.any() else 1.0
+    return float(np.sqrt(np.mean(centred**2)))
 
 
 def fit_all(

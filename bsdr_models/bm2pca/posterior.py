@@ -140,8 +140,9 @@ class SparseMetric:
     gain: float  # g
 
     @classmethod
-    def learn(cls, X: Rows, weights: FloatArray) -> "SparseMetric":
-        """From labelled samples (N, D), and weights (N,)."""
+    def learn(cls, X: Rows, weights: FloatArray | None = None) -> "SparseMetric":
+        """From labelled samples (N, D), and weights (N,), by default ones."""
+        weights = np.ones(X.shape[0]) if weights is None else weights
         mean = weighted_mean(X, weights)
         length = float(np.average(squared_distance(X, mean), weights=weights))
         return cls(mean=mean, gain=1.0 / np.sqrt(length) if length > 0.0 else 1.0)

@@ -217,6 +217,7 @@ class StackedClassifier(ProbabilisticClassifier, _BaseComposition):
             If names of members are not unique or conflict with arguments, or y is of another kind.
         """
         if sample_weight is not None:
+            self._check_params()
             for name, member in self.estimators or [("dgplvm", DGPLVMClassifier())]:
                 if not has_fit_parameter(member, "sample_weight"):
                     raise TypeError(

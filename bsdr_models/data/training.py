@@ -44,8 +44,8 @@ class Training:
 
     Classes are (N,), or 0 and 1 of each label, (N, T); -1 if unknown; None for real outputs.
     ``groups`` (N,) are held out together: those of the user, or copies of a sample. The effective
-    number of samples is a ``share`` of the sum of their weights. Whatever the unit of the weights,
-    it is at most the number of samples: a sample of weight two is not two that agree.
+    number of samples is a ``share`` of the sum of their weights, at most the number of samples, as
+    a copy of a sample is no further evidence: only the ratios of the weights count.
     """
 
     X: Rows
@@ -164,6 +164,11 @@ class Training:
         if self.classes is None:
             return np.ones(len(self.keys), dtype=np.bool_)
         return known_samples(self.classes)
+
+    @property
+    def counts(self) -> FloatArray:
+        """Weights of the samples, (N,), ones if none are given."""
+        return np.ones(len(self.keys)) if self.sample_weight is None else self.sample_weight
 
     @property
     def n_folds(self) -> int:
