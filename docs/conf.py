@@ -32,7 +32,7 @@ THUMBNAILS = {
     "02_bm2pca": 6,
     "03_dgplvm": 1,
     "06_spectra": 4,
-    "07_change_the_model": 3,
+    "07_change_the_model": 1,
     "08_kernels_and_views": 2,
 }
 

@@ -82,7 +82,6 @@ FIGURES = {
     "lapse": {
         "docs/how_to/choose_priors_and_engine.md": r"`lapse` \| (0\.\d+)",
         "bsdr_models/bsdr/priors.py": r"lapse: float = (0\.\d+)",
-        "notebooks/07_change_the_model.ipynb": r"LAPSE = (0\.\d+)",
     },
     "version": {
         "pyproject.toml": r'(?m)^version = "([\d.]+)"',
