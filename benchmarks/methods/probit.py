@@ -19,7 +19,7 @@ from benchmarks.methods.base import Fitted, Method, of_classifier, spread
 from benchmarks.methods.projections import fit_untuned
 from benchmarks.methods.readouts import Reader
 from benchmarks.protocols import Training
-from bsdr_models.bsdr.probit_choice import probabilities
+from bsdr_models.bsdr.probit_choice import mean_probabilities
 from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.factors import LOG_2PI, Gamma
 from bsdr_models.papers.bsdr import mean_field

@@ -8,12 +8,13 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from functools import cache
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 type Warned = list[warnings.WarningMessage]
 
@@ -84,7 +85,13 @@ def _dispatching() -> Iterator[None]:
 _record: ContextVar[Warned | None] = ContextVar("record", default=None)
 _recording = SharedContext(_dispatching)
 # The matrices are small: more threads are slower, and change the rounding.
-_one_thread = SharedContext(lambda: threadpool_limits(limits=1, user_api="blas"))
+_one_thread = SharedContext(lambda: _libraries().limit(limits=1, user_api="blas"))
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    """The libraries of NumPy and SciPy, which takes 10 ms to find."""
+    return ThreadpoolController()
 
 
 def one_thread() -> SharedContext:
