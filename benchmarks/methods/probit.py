@@ -93,7 +93,7 @@ class MultinomialProbit:
         eta = rows @ self._state.weights.mean
         normal = standard_normals(N_DRAWS, eta.shape[1])
         drawn = (mean + sd * normal for mean, sd in zip(eta, np.sqrt(variance), strict=True))
-        return np.stack([probabilities(each).mean(axis=0) for each in drawn])
+        return np.concatenate([mean_probabilities(each[None]) for each in drawn])
 
     def _with_ones(self, X: Any) -> FloatArray:
         scaled = self._scaler.transform(X)

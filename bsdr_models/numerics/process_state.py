@@ -82,16 +82,16 @@ def _dispatching() -> Iterator[None]:
         yield
 
 
-_record: ContextVar[Warned | None] = ContextVar("record", default=None)
-_recording = SharedContext(_dispatching)
-# The matrices are small: more threads are slower, and change the rounding.
-_one_thread = SharedContext(lambda: _libraries().limit(limits=1, user_api="blas"))
-
-
 @cache
 def _libraries() -> ThreadpoolController:
     """The libraries of NumPy and SciPy, which takes 10 ms to find."""
     return ThreadpoolController()
+
+
+_record: ContextVar[Warned | None] = ContextVar("record", default=None)
+_recording = SharedContext(_dispatching)
+# The matrices are small: more threads are slower, and change the rounding.
+_one_thread = SharedContext(lambda: _libraries().limit(limits=1, user_api="blas"))
 
 
 def one_thread() -> SharedContext:
