@@ -73,6 +73,8 @@ class Parameters:
         Linear predictors then have their mean over all draws, and means of their nonlinear
         functions err by less.
         """
+        if len(self.scale) <= most:
+            return self
         few = self.take(evenly_spaced(len(self.scale), most))
         shift = self.projection.mean(axis=0) - few.projection.mean(axis=0)
         bias = self.bias.mean(axis=0) - few.bias.mean(axis=0)

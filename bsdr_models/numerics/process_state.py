@@ -82,12 +82,8 @@ def _dispatching() -> Iterator[None]:
         yield
 
 
-@cache
-def _libraries() -> ThreadpoolController:
-    """The libraries of NumPy and SciPy, which takes 10 ms to find."""
-    return ThreadpoolController()
-
-
+# Those of NumPy and SciPy, which take 10 ms to find.
+_libraries = cache(ThreadpoolController)
 _record: ContextVar[Warned | None] = ContextVar("record", default=None)
 _recording = SharedContext(_dispatching)
 # The matrices are small: more threads are slower, and change the rounding.
