@@ -63,7 +63,7 @@ def measure(name: str, n_per_class: int) -> list[str]:
     theta = sampled.theta.reshape(-1, posed.n_parameters)
     s, n = len(theta), len(posed.y)
     density = posed.single
-    eta = posed.linear_predictor(theta).astype(np.float32)
+    eta = posed.linear_predictor(theta).swapaxes(0, 1).astype(np.float32)
     scaled = posed.split(theta)[0] * posed.column_scale(theta)[:, :, None]
     loadings = scaled.astype(np.float32)
     weights = (loadings @ density.contrasts).transpose(1, 0, 2).reshape(loadings.shape[1], -1)

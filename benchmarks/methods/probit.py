@@ -19,7 +19,7 @@ from benchmarks.methods.base import Fitted, Method, of_classifier, spread
 from benchmarks.methods.projections import fit_untuned
 from benchmarks.methods.readouts import Reader
 from benchmarks.protocols import Training
-from bsdr_models.bsdr.probit_choice import probabilities
+from bsdr_models.bsdr.probit_choice import mean_probabilities
 from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.factors import LOG_2PI, Gamma
 from bsdr_models.papers.bsdr import mean_field
@@ -93,7 +93,7 @@ class MultinomialProbit:
         eta = rows @ self._state.weights.mean
         normal = standard_normals(N_DRAWS, eta.shape[1])
         drawn = (mean + sd * normal for mean, sd in zip(eta, np.sqrt(variance), strict=True))
-        return np.stack([probabilities(each).mean(axis=0) for each in drawn])
+        return np.concatenate([mean_probabilities(each[None]) for each in drawn])
 
     def _with_ones(self, X: Any) -> FloatArray:
         scaled = self._scaler.transform(X)

@@ -272,7 +272,7 @@ def judge_folds(
             n_draws=_N_FOLD_DRAWS,
             rng=streams[fold],
         )
-        log_p[out] = log_probabilities(held_out.by_sample(theta), problem.target, lapse)
+        log_p[out] = log_probabilities(held_out.linear_predictor(theta), problem.target, lapse)
 
     run_in_threads(predict, range(training.n_folds))
     return _judge(log_p, problem, training)

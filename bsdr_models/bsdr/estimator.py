@@ -377,9 +377,10 @@ class BSDRClassifier(WeightedFit, ProbabilisticClassifier, FullRankEstimator):
     is that over draws, without the scale and shear that a draw gives all samples. With a kernel
     they are nonlinear functions of the features (:mod:`bsdr_models.bsdr.kernels`).
 
-    Draws, intervals and latent coordinates do not depend on the temperature. They are those given
-    the metric. Folds relearn it, so that temperature and held-out scores do not know the labels of
-    the samples that are held out.
+    Class probabilities are means over at most 600 draws, shifted to the mean of all, which changes
+    them by less than another ``random_state`` does. Draws, intervals and latent coordinates do not
+    depend on the temperature. They are those given the metric. Folds relearn it, so that
+    temperature and held-out scores do not know the labels of the samples that are held out.
 
     `fit` also takes Dask arrays, if each sample has one label, and reads each chunk once per
     evaluation of Laplace's method. The metric is learned from an evenly spaced subsample of 2000,

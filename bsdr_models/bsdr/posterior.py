@@ -23,7 +23,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 
 import numpy as np
-from scipy.special import logsumexp, ndtr
+from scipy.special import ndtr
 from sklearn.utils import gen_batches
 
 from bsdr_models.bsdr import probit_choice
@@ -41,7 +41,7 @@ _BLOCK = 1 << 21
 # Most samples of a block.
 _CHUNK = 8192
 # Draws of which class probabilities are means,
-_MEAN_DRAWS = 500
+_MEAN_DRAWS = 600
 # and those that colour a map.
 _GRID_DRAWS = 100
 # Smallest size of a linear predictor, by which others are divided.
@@ -73,6 +73,8 @@ class Parameters:
         Linear predictors then have their mean over all draws, and means of their nonlinear
         functions err by less.
         """
+        if len(self.scale) <= most:
+            return self
         few = self.take(evenly_spaced(len(self.scale), most))
         shift = self.projection.mean(axis=0) - few.projection.mean(axis=0)
         bias = self.bias.mean(axis=0) - few.bias.mean(axis=0)
@@ -261,7 +263,7 @@ def temper(log_p: FloatArray, temperature: float, lapse: float) -> FloatArray:
     if temperature == 1.0:
         return log_p
     scaled = log_p / temperature
-    scaled -= logsumexp(scaled, axis=-1, keepdims=True)
+    scaled -= np.logaddexp.reduce(scaled, axis=-1, keepdims=True)
     return np.logaddexp(math.log1p(-lapse) + scaled, math.log(lapse / log_p.shape[-1]))
 
 
@@ -344,8 +346,8 @@ class BSDRPosterior:
     def log_probabilities(self, X: FloatArray) -> FloatArray:
         """Log probabilities of classes, or of each label being 1: (M, K).
 
-        Means over at most 500 draws, recentred: on digits and Wine they differ from those over 4000
-        draws by .001 in the mean, half as much as another ``random_state`` changes them. Without
+        Means over at most 600 draws, recentred: on digits and Wine they differ from those over 4000
+        draws by .001 in the mean, less than another ``random_state`` changes them. Without
         what the training samples do not determine: its posterior is the prior, and it would only
         add the same noise to the scores of all classes.
         """

@@ -120,11 +120,13 @@ def mean_probabilities(eta: ArrayLike, lapse: float = 0.0) -> FloatArray:
     """Means over draws of the probabilities of all classes, (M, K), from finite eta (M, S, K).
 
     In single precision, normalised, by the nodes of the largest utility. Largest observed absolute
-    errors: 4e-7 for up to 20 classes, 2e-6 for 26, 6e-5 for 100.
+    errors: 2e-7 for up to 10 classes, 2e-6 for 26, 6e-5 for 100.
     """
     eta = np.ascontiguousarray(eta, dtype=np.float64)
     out = np.empty((len(eta), eta.shape[2]))
-    _mean_probabilities(eta, lapse, np.ones(N_NODES), nodes(np.dtype(np.float32)).table, out)
+    weight, table, _ = nodes(np.dtype(np.float32))
+    below = STEP * ndtr(FIRST + STEP * np.arange(N_NODES)).astype(np.float32)
+    _mean_probabilities(eta, lapse, below, weight / below, table, out)
     return out
 
 
@@ -261,37 +263,49 @@ def _factors(
 
 @njit(**OPTIONS)
 def _mean_probabilities(
-    eta: FloatArray, lapse: float, weight: FloatArray, table: FloatArray, out: FloatArray
+    eta: FloatArray,
+    lapse: float,
+    below: FloatArray,
+    hazard: FloatArray,
+    table: FloatArray,
+    out: FloatArray,
 ) -> None:
-    """Fill ``out`` (M, K) with means over the draws of eta (M, S, K)."""
+    """Fill ``out`` (M, K) with means over the draws of eta (M, S, K).
+
+    At the nodes of the largest utility its Phi (Q,) and phi / Phi (Q,) are always the same.
+    """
     n_samples, n_draws, k = eta.shape
     work = np.empty((k + 1) * ROW, table.dtype)
     near = np.empty(k, np.int64)
     part = np.empty(k)
     for q in range(N_NODES):
-        work[q] = weight[q]
+        work[q] = below[q]
     for n in range(n_samples):
         for j in range(k):
             out[n, j] = 0.0
         for s in range(n_draws):
-            best = eta[n, s, 0]
+            best = 0
             for j in range(1, k):
-                best = max(best, eta[n, s, j])
+                if eta[n, s, j] > eta[n, s, best]:
+                    best = j
             n_near = 0
             for j in range(k):
                 near[n_near] = j
-                n_near += best - eta[n, s, j] < _DECIDED
+                n_near += (eta[n, s, best] - eta[n, s, j] < _DECIDED) & (j != best)
             for i in range(n_near):
-                gap = best - eta[n, s, near[i]]
+                gap = eta[n, s, best] - eta[n, s, near[i]]
                 _multiply(gap, table, work[i * ROW : (i + 2) * ROW])
+            total = work.dtype.type(0.0)
             last = work[n_near * ROW : (n_near + 1) * ROW]
-            for q in range(N_NODES):
+            for q in range(len(below)):
+                total += last[q] * hazard[q]
                 last[_BELOW + q] = 1.0
-            total = 0.0
+            part[n_near] = total
+            near[n_near] = best
             for i in range(n_near - 1, -1, -1):
-                part[i] = max(_divide(work[i * ROW : (i + 2) * ROW], len(weight)), 0.0)
+                part[i] = max(_divide(work[i * ROW : (i + 2) * ROW], len(below)), 0.0)
                 total += part[i]
-            for i in range(n_near):
+            for i in range(n_near + 1):
                 out[n, near[i]] += part[i] / total
         for j in range(k):
             out[n, j] = (1.0 - lapse) * out[n, j] / n_draws + lapse / k

@@ -144,10 +144,6 @@ class BSDRProblem:
         return np.exp(np.clip(log_scale, -FARTHEST, FARTHEST))
 
     def linear_predictor(self, theta: FloatArray) -> FloatArray:
-        """eta of the samples, (S, N, K)."""
-        return self.by_sample(theta).transpose(1, 0, 2)
-
-    def by_sample(self, theta: FloatArray) -> FloatArray:
         """eta of the samples, (N, S, K), by one product for all vectors."""
         loadings, bias, _, _ = self.split(theta)
         shape = self.X.shape[1], len(theta), self.contrasts.shape[1]
@@ -190,7 +186,7 @@ class BSDRProblem:
         """
         loadings, _, _, log_scale = self.split(theta)
         scale = self.column_scale(theta)[:, :, None]
-        eta = self.by_sample(theta)
+        eta = self.linear_predictor(theta)
         flat = eta.reshape(1, -1, eta.shape[2])
         y = np.repeat(self.y, len(theta), axis=0)
         each, slope = label_log_likelihood(flat, y, self.target, self.priors.lapse)
@@ -225,7 +221,7 @@ class BSDRProblem:
         weight = self.sample_weight[:, None, None]
 
         def of_vector(one: FloatArray) -> FloatArray:
-            eta = self.linear_predictor(one[None])[0]
+            eta = self.linear_predictor(one[None])[:, 0]
             second = label_derivatives(eta, self.y, self.target, self.priors.lapse)[1]
             return -(self.contrasts @ second @ self.contrasts.T) * weight
 

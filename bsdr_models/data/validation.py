@@ -43,6 +43,8 @@ MAX_RAW = 1e60
 MAX_LISTED = 5
 # Smallest whole number whose successor is no float64.
 MAX_WHOLE = 2.0**53
+# Kinds of arrays that hold numbers.
+NUMERIC = "biufc"
 # Largest R-hat of an identified quantity without a warning.
 R_HAT_LIMIT = 1.05
 
@@ -104,7 +106,9 @@ def _read_table(estimator: BaseEstimator, X: object, *, reset: bool, sparse: boo
         _check_sparse(X, "X")
         return X
     if _is_frame(X):
-        _check_numbers("X", {label: X[label] for label in X.columns})
+        kinds = [getattr(dtype, "kind", "O") for dtype in X.dtypes]
+        others = [own for own, kind in zip(X.columns, kinds, strict=True) if kind not in NUMERIC]
+        _check_numbers("X", {label: X[label] for label in others})
         return X if len(X.columns) else np.empty((len(X), 0))
     if isinstance(X, Sequence) and len(X) and isinstance(X[0], Mapping):
         raise TypeError("X is a list of dictionaries: give a data frame, as by pandas.DataFrame(X)")
@@ -121,7 +125,7 @@ def _read_table(estimator: BaseEstimator, X: object, *, reset: bool, sparse: boo
         array = np.asarray(X)
     except ValueError as error:
         raise ValueError(f"X cannot be read as a matrix: {error}") from None
-    if array.ndim == 2:
+    if array.ndim == 2 and array.dtype.kind not in NUMERIC:
         _check_numbers("X", dict(enumerate(array.T)))
     return X
 
@@ -184,7 +188,7 @@ def _check_numbers(what: str, columns: Mapping[Hashable, pd.Series | np.ndarray]
         try:
             if kind in "mM":
                 raise ValueError(f"a date, {column[0]}")
-            if kind not in "biufc":
+            if kind not in NUMERIC:
                 np.asarray(column).astype(np.float64)
         except (ValueError, OverflowError) as error:
             found.append(f"{name!r} ({error})")

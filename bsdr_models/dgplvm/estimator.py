@@ -23,7 +23,7 @@ from bsdr_models.learned_metric.metric import Metric, MetricName
 from bsdr_models.numerics.arrays import FloatArray, SamplesLike
 from bsdr_models.numerics.process_state import one_thread
 from bsdr_models.numerics.rng import RandomState
-from bsdr_models.numerics.scaling import largest_scaled, pad
+from bsdr_models.numerics.scaling import pad
 from bsdr_models.options import COUNT, Sampling, StrOptions
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ class DGPLVMClassifier(ProbabilisticClassifier):
 
     def _prepare(self, X: FloatArray, *, bounded: bool = True) -> FloatArray:
         if bounded:
-            largest = largest_scaled(self._context.X)
+            largest = np.sqrt(len(self._context.X) - 1.0)
             X = np.clip(X, -largest, largest)
         return in_metric(self._metric, X)
 

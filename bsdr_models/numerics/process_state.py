@@ -8,12 +8,13 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from functools import cache
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 type Warned = list[warnings.WarningMessage]
 
@@ -80,10 +81,12 @@ def _dispatching() -> Iterator[None]:
         yield
 
 
+# Those of NumPy and SciPy, which take 10 ms to find.
+_libraries = cache(ThreadpoolController)
 _record: ContextVar[Warned | None] = ContextVar("record", default=None)
 _recording = SharedContext(_dispatching)
 # The matrices are small: more threads are slower, and change the rounding.
-_one_thread = SharedContext(lambda: threadpool_limits(limits=1, user_api="blas"))
+_one_thread = SharedContext(lambda: _libraries().limit(limits=1, user_api="blas"))
 
 
 def one_thread() -> SharedContext:

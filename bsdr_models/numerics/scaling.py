@@ -74,6 +74,8 @@ class Scaler:
 
     def of_varying(self) -> "Scaler":
         """The scaler of samples without the constant columns."""
+        if not self.constant.any():
+            return self
         return Scaler(**{name: getattr(self, name)[self.varies] for name in self.__slots__})
 
     def select(self, X: Rows) -> Rows:

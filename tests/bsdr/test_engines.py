@@ -191,7 +191,7 @@ def test_probabilities_are_powers_of_the_posterior_predictive(fitted, target):
     model, X, y = fitted(target)
     eta = model._posterior.draws.linear_predictor(training(model).X)
     if target == "multiclass":
-        p = probit_choice.probabilities(eta, 0.003).mean(axis=0)
+        p = probit_choice.mean_probabilities(np.swapaxes(eta, 0, 1), 0.003)
     else:
         p = np.mean(0.997 * ndtr(eta) + 0.0015, axis=0)
         p = np.stack([p, 1.0 - p], axis=-1)

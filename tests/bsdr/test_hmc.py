@@ -192,6 +192,7 @@ def test_chains_forget_samples_that_are_held_out():
     assert theta.shape == (8 * 40, problem.n_parameters)
     alone = hmc.sample(turned, n_chains=16, n_draws=100, rng=np.random.default_rng(2)).theta
     ours, theirs = (
-        turned.linear_predictor(each.reshape(-1, each.shape[-1])) for each in (theta, alone)
+        turned.linear_predictor(each.reshape(-1, each.shape[-1])).swapaxes(0, 1)
+        for each in (theta, alone)
     )
     assert np.abs((ours.mean(axis=0) - theirs.mean(axis=0)) / theirs.std(axis=0)).max() < 0.4

@@ -273,7 +273,7 @@ def predictors(found, metric, scaler, X, y, target, k):
     """eta of the samples under each draw, (S, N K)."""
     whitened = metric.whiten(scaler.transform(X))
     problem = BSDRProblem(X=whitened, y=y, n_labels=k, target=target, priors=PRIORS)
-    return problem.linear_predictor(found.theta).reshape(len(found.theta), -1)
+    return problem.linear_predictor(found.theta).swapaxes(0, 1).reshape(len(found.theta), -1)
 
 
 def check_same(found, expected, *data):

@@ -91,7 +91,9 @@ def test_value(target, k, views):
     assert_allclose(value, log_likelihood(problem, theta), rtol=1e-5)
     assert_allclose(prior, log_prior(theta), rtol=1e-10)
     assert_allclose(problem.evaluate(theta)[0].sum(axis=1), value, rtol=1e-12)
-    assert_allclose(problem.linear_predictor(theta), linear_predictor(problem, theta))
+    assert_allclose(
+        problem.linear_predictor(theta).swapaxes(0, 1), linear_predictor(problem, theta)
+    )
 
 
 @every_case
@@ -214,7 +216,7 @@ def test_pymc_model_has_the_density_that_is_sampled(target, wide):
         sampled = problem.log_prior(theta[s : s + 1])[0] - 0.5 * np.sum(outside[s] ** 2)
         if target == "regression":
             point["noise_scale_log__"] = noise[s]
-            eta = problem.linear_predictor(theta[s : s + 1])
+            eta = problem.linear_predictor(theta[s : s + 1]).swapaxes(0, 1)
             sampled += regression_log_likelihood(eta, y, np.exp(noise[s : s + 1])).sum()
             sampled -= 0.5 * np.sum(((noise[s] - PRIORS.noise_location) / PRIORS.noise_width) ** 2)
         else:
@@ -265,3 +267,14 @@ def test_subset_of_draws():
         some.linear_predictor(problem.X, outside),
         draws.linear_predictor(problem.X, outside)[[0, 3, 6, 9]],
     )
+
+
+def test_recentred_draws_have_the_mean_of_all():
+    problem = make_problem("multiclass", 3, True)
+    draws = problem.parameters(draw(problem, 40), rng=np.random.default_rng(0))
+    few = draws.recentred(8)
+    every = draws.linear_predictor(problem.X)
+    found = few.linear_predictor(problem.X)
+    assert found.shape[0] == 8
+    assert_allclose(found.mean(axis=0), every.mean(axis=0), atol=1e-10)
+    assert draws.recentred(40) is draws
