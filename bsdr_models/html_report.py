@@ -34,8 +34,7 @@ from bsdr_models.plots.map import GOOD, Shown, read_map
 from bsdr_models.summary import summarise, to_html
 
 DPI = 150  # sharp on paper, some 100 kB for a picture
-# Pixels of a page to an inch of a picture, so that letters have 8 to 14 pixels on any screen. A
-# picture that is wider than the page scrolls.
+# Pixels of a page to an inch of a picture; one that is wider than the page scrolls.
 LEAST_SCALE = 70
 MOST_SCALE = 105
 PACKAGES = ("bsdr_models", "numpy", "scipy", "scikit-learn", "pymc", "arviz", "matplotlib")
