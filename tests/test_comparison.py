@@ -106,26 +106,6 @@ def test_scores_are_those_of_held_out_predictions(classes):
     assert table["log_loss"].is_monotonic_increasing
 
 
-@pytest.mark.parametrize("cv", [2, FOLDS])
-def test_one_fit_holds_its_own_samples_out_unless_there_is_a_splitter(classes, cv, monkeypatch):
-    X, y = classes
-    fitted = []
-    fit = comparison.fitted_clone
-    monkeypatch.setattr(comparison, "fitted_clone", lambda *a: fitted.append(fit(*a)) or fitted[-1])
-    models = all_by(GaussianNB())
-    del models["BM2PCA"]
-    found = compare_models(X, y, models=models, cv=cv, random_state=0, progressbar=False)
-    assert set(found.table.drop("BM2PCA")["held_out"]) == {"outer folds"}
-    if cv is FOLDS:
-        assert found.table.loc["BM2PCA", "held_out"] == "outer folds"
-        assert not fitted
-        return
-    (model,) = fitted
-    expected = log_loss(y, np.exp(model.held_out_log_proba_))
-    assert found.table.loc["BM2PCA", "log_loss"] == pytest.approx(expected)
-    assert "held out by own folds: BM2PCA" in repr(found)
-
-
 def test_samples_held_out_several_times_count_once(classes):
     X, y = classes
     cv = RepeatedStratifiedKFold(n_splits=4, n_repeats=2, random_state=0)

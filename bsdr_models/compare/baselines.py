@@ -1,7 +1,6 @@
 """Classifiers made of scikit-learn with which :func:`bsdr_models.compare_models` compares."""
 
 from collections.abc import Sequence
-from itertools import product
 from typing import Self
 
 import numpy as np
@@ -107,57 +106,6 @@ class ShrinkageLDA(LinearDiscriminantAnalysis):
         return np.exp(self.calibration_.apply(scores.reshape(len(scores), -1), LINK))
 
 
-class PLSDA(ClassifierMixin, BaseEstimator):
-    """Logistic regression on standardised PLS scores of class indicators, chosen by folds.
-
-    The first PLS scores are the same however many there are: a fold needs one fit of PLS.
-    """
-
-    def __init__(
-        self,
-        components: Sequence[int] = COMPONENTS,
-        *,
-        n_folds: int = N_INNER_FOLDS,
-        random_state: int = 0,
-    ) -> None:
-        self.components = components
-        self.n_folds = n_folds
-        self.random_state = random_state
-
-    def fit(self, X: ArrayLike, y: np.ndarray, groups: IntArray | None = None) -> Self:
-        """Choose the number of scores and the penalty of the lowest log loss, then fit."""
-        X = np.asarray(X)
-        self.classes_, index = np.unique(y, return_inverse=True)
-        settings = list(product(self.components, PENALTIES_OF_SCORES))
-        loss = np.zeros(len(settings))
-        for train, test in Folds(self.n_folds, self.random_state).split(X, index, groups):
-            scores = self._project(X[train], index[train], max(self.components)).transform(X)
-            for number, (size, penalty) in enumerate(settings):
-                self._regress(scores[train, :size], index[train], penalty)
-                p = self._logistic.predict_proba(scores[test, :size])
-                loss[number] += float(log_losses(p, index[test]).mean())
-        size, penalty = settings[loss.argmin()]
-        return self._regress(self._project(X, index, size).transform(X), index, penalty)
-
-    def predict_proba(self, X: ArrayLike) -> FloatArray:
-        """Class probabilities, (M, K)."""
-        p: FloatArray = self._logistic.predict_proba(self._scores.transform(X))
-        return p
-
-    def predict(self, X: ArrayLike) -> np.ndarray:
-        """Most probable class."""
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
-
-    def _project(self, X: FloatArray, index: IntArray, n_scores: int) -> Pipeline:
-        scores = make_pipeline(PLSScores(n_scores, scale=False), StandardScaler())
-        self._scores = scores.fit(X, index)
-        return self._scores
-
-    def _regress(self, scores: FloatArray, index: IntArray, penalty: float) -> Self:
-        self._logistic = LogisticRegression(C=penalty, max_iter=2000).fit(scores, index)
-        return self
-
-
 def shrinkage_lda(*, n_folds: int = N_INNER_FOLDS, random_state: int = 0) -> Pipeline:
     """Linear discriminant analysis with a shrunken covariance, calibrated by cross-validation."""
     return _pipeline(ShrinkageLDA(n_folds=n_folds, random_state=random_state))
@@ -173,7 +121,10 @@ def pls_da(
     components: Sequence[int] = COMPONENTS, *, n_folds: int = N_INNER_FOLDS, random_state: int = 0
 ) -> Pipeline:
     """PLS-DA: logistic regression on PLS scores, their number and the penalty cross-validated."""
-    return _pipeline(PLSDA(components, n_folds=n_folds, random_state=random_state))
+    logistic = LogisticRegression(max_iter=2000)
+    model = make_pipeline(PLSScores(scale=False), StandardScaler(), logistic)
+    grid = {"plsscores__n_components": components, "logisticregression__C": PENALTIES_OF_SCORES}
+    return _searched(model, grid, n_folds, random_state)
 
 
 def _searched(

@@ -14,7 +14,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from numbers import Integral
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -36,7 +35,6 @@ from bsdr_models.compare.cross_validation import (
     Fold,
     Splits,
     check_models,
-    fitted_clone,
     predict_fold,
     read_classes,
     read_folds,
@@ -64,8 +62,6 @@ PROB = 0.9
 # Difference of log loss, in nats, below which two models tie.
 TIE = 0.01
 STACK = "stack"
-# Models that hold samples out themselves.
-_OURS = ("BM2PCA", "BSDR", "D-GPLVM", STACK)
 # Draws of each chain of BSDR in a fold. Effective sample sizes of predictions are then 80 to 250,
 # which change a log loss by less than another seed does.
 SAMPLING = Sampling(draws=200)
@@ -95,10 +91,8 @@ class Comparison:
     table : pandas.DataFrame
         A line for each model, the lowest log loss first: ``accuracy``; ``log_loss`` in nats per
         sample; ``calibration_error``, the expected one; ``seconds`` of a fit, the median over the
-        folds; ``held_out``, whether samples were held out by ``"outer folds"`` or by the
-        ``"own folds"`` of one fit; ``difference`` of log loss from the lowest, with the ends
-        ``low`` and ``high`` of its interval; ``note``, the first error or warning of its fits. NaN
-        if a fit failed.
+        folds; ``difference`` of log loss from the lowest, with the ends ``low`` and ``high`` of its
+        interval; ``note``, the first error or warning of its fits. NaN if a fit failed.
     recommended : str
         Name of the recommended model, "none" if none is better than the class frequencies by 0.01
         nats.
@@ -136,12 +130,9 @@ class Comparison:
         return plots.plot_comparison(self, ax=ax)
 
     def __repr__(self) -> str:
-        table = self.table.drop(columns=["held_out", "note"])
-        shown = table.to_string(float_format="{:.3f}".format, na_rep="-")
-        ways = self.table.groupby("held_out", sort=False).groups.items()
-        held_out = "; ".join(f"held out by {way}: {', '.join(names)}" for way, names in ways)
+        shown = self.table.drop(columns="note").to_string(float_format="{:.3f}".format, na_rep="-")
         notes = [f"{name}: {note}" for name, note in self.table["note"].items() if note]
-        lines = [textwrap.fill(each, 100) for each in (held_out, *notes, self.recommendation)]
+        lines = [textwrap.fill(note, 100) for note in (*notes, self.recommendation)]
         return "\n".join([shown, *lines])
 
 
@@ -164,12 +155,6 @@ def compare_models(
     (:class:`StackedClassifier`). Features are standardised. Within each training set penalties, and
     the number of PLS scores, are chosen by the log loss of an inner cross-validation.
 
-    With a number of folds, the last four are fitted once, to all samples, and scored by their own
-    held-out predictions. Each of these is by a fit that has not seen the sample, calibrated and
-    weighted by the other folds; but the fits of those folds have seen it. All other models
-    are fitted to each training set. For scores of which no part has seen a sample, give a splitter
-    as ``cv``: then all models are fitted to each training set, in about three times the time.
-
     The stack is recommended, unless the interval of its difference from the lowest log loss lies
     above zero: the lowest of many log losses on few samples is often luck, and the stack was better
     on new samples. Then the model of the lowest log loss is recommended. A simpler model than that
@@ -177,7 +162,7 @@ def compare_models(
     no model is better than the class frequencies by 0.01 nats, "none" is recommended.
     ``recommendation`` says so if the interval of the gain over the class frequencies includes zero.
 
-    BSDR has 200 draws of each chain here.
+    In the folds BSDR has 200 draws of each chain.
 
     Parameters
     ----------
@@ -189,8 +174,7 @@ def compare_models(
         Further classifiers of scikit-learn with ``predict_proba``, which rank as the least simple
         in the order given; or others in place of those above, by name.
     cv : int, splitter or iterable of (train, test), default=5
-        Number of stratified, shuffled folds, or a splitter, which may be repeated or random, by
-        which all models are held out.
+        Number of stratified, shuffled folds, or a splitter, which may be repeated or random.
     groups : array-like of shape (n_samples,), optional
         Samples of one group, such as a patient, are held out together, also inside of fits whose
         ``fit`` takes ``groups``, and count together in the intervals.
@@ -274,27 +258,19 @@ def compare_models(
         for sampling in (SAMPLING, None)
     )
     seed = int(rng.integers(2**31))
-    once = set(_OURS) - set(models or {}) if isinstance(cv, Integral) else set()
-    names = [[name for name in compared if (name in once) == whole] for whole in (True, False)]
 
-    def fit(fold: Fold | None) -> dict[str, HeldOut]:
+    def fit(fold: Fold) -> dict[str, HeldOut]:
         with shared_training(seed):
-            own = {name: compared[name] for name in names[fold is not None]}
-            return _fit_models(own, X, labels, classes, fold, group_index)
+            return _fit_models(compared, X, labels, classes, fold, group_index)
 
-    parts = [None, *folds] if once else folds
-    run = run_tasks(fit, parts, n_jobs=n_jobs, what="Comparison", progressbar=progressbar)
-    found = list(run.results.values())
-    n_done = len(found) - bool(once)
-    if n_done == 0:
-        raise KeyboardInterrupt
+    run = run_tasks(fit, folds, n_jobs=n_jobs, what="Comparison", progressbar=progressbar)
     if run.interrupted:
         warnings.warn(
-            f"interrupted: the scores are those of {n_done} of {len(folds)} folds",
+            f"interrupted: the scores are those of {len(run.results)} of {len(folds)} folds",
             UserWarning,
             stacklevel=2,
         )
-    fits = {name: [each[name] for each in found if name in each] for name in compared}
+    fits = {name: [found[name] for found in run.results.values()] for name in compared}
     failed = {name: note for name, own in fits.items() if (note := note_of(own, "failed"))}
     if not set(fits) - {BASE_RATE, *failed}:
         raise RuntimeError(f"every model failed; the last of them: {[*failed.values()][-1]}")
@@ -302,13 +278,19 @@ def compare_models(
         warnings.warn(f"{name} has no scores: {note}", UserWarning, stacklevel=2)
     scored = {name: ModelScores.of(own, index) for name, own in fits.items() if name not in failed}
     tested = np.concatenate([fit.test for fit in fits[BASE_RATE]])
-    per_repeat = n_done * len(np.unique(tested)) / len(tested)
+    per_repeat = len(run.results) * len(np.unique(tested)) / len(tested)
     ratio = float(np.mean([len(test) / len(train) for train, test in folds]))
     factor = error_of_folds(per_repeat, ratio)
     difference = partial(mean_difference, groups=group_index, seed=seed, factor=factor)
+
     ranked = sorted(scored, key=lambda name: scored[name].log_loss)
-    behind = {name: difference(scored[name], scored[ranked[0]]) for name in ranked}
-    chosen = _choose(list(scored), behind)
+    lowest = ranked[0]
+    behind = {name: difference(scored[name], scored[lowest]) for name in ranked}
+    chosen = next(name for name in scored if name == lowest or behind[name].high < TIE)
+    if behind[BASE_RATE].value < TIE:
+        chosen = BASE_RATE
+    elif chosen == lowest and STACK in scored and behind[STACK].low <= 0.0:
+        chosen = STACK
     best = next(name for name in ranked if name != BASE_RATE)
     gain = difference(scored[BASE_RATE], scored[best if chosen == BASE_RATE else chosen])
     return Comparison(
@@ -317,17 +299,6 @@ def compare_models(
         recommendation=_sentence(chosen, best, scored[chosen].log_loss, gain),
         models=returned,
     )
-
-
-def _choose(names: Sequence[str], behind: Mapping[str, Estimate]) -> str:
-    """The model to recommend of some, the simplest first, by differences from the lowest."""
-    lowest = next(iter(behind))
-    if behind[BASE_RATE].value < TIE:
-        return BASE_RATE
-    chosen = next(name for name in names if name == lowest or behind[name].high < TIE)
-    if chosen == lowest and STACK in behind and behind[STACK].low <= 0.0:
-        return STACK
-    return chosen
 
 
 def _models(
@@ -343,12 +314,11 @@ def _models(
     smallest = min(len(train) for train, _ in folds) * (inner - 1) // inner
     sizes = [size for size in COMPONENTS if size <= min(n_features, smallest - 1)]
     *seeds, lda, logistic, pls, stack = seeds
-    members = (
-        BM2PCAClassifier(random_state=seeds[0]),
-        BSDRClassifier(sampling=sampling, random_state=seeds[1]),
-        DGPLVMClassifier(random_state=seeds[2]),
-    )
-    ours = dict(zip(_OURS[:-1], members, strict=True))
+    ours = {
+        "BM2PCA": BM2PCAClassifier(random_state=seeds[0]),
+        "BSDR": BSDRClassifier(sampling=sampling, random_state=seeds[1]),
+        "D-GPLVM": DGPLVMClassifier(random_state=seeds[2]),
+    }
     return {
         BASE_RATE: DummyClassifier(strategy="prior"),
         "shrinkage LDA": shrinkage_lda(n_folds=inner, random_state=lda),
@@ -369,7 +339,6 @@ class HeldOut(NamedTuple):
     message: str  # error, or the first warning
     probability: FloatArray = np.empty((0, 0))
     seconds: float = np.nan
-    by: str = "outer folds"  # who held them out
 
     @property
     def failed(self) -> bool:
@@ -389,15 +358,11 @@ def _fit_models(
     X: SamplesLike,
     y: np.ndarray,
     classes: np.ndarray,
-    fold: Fold | None,
+    fold: Fold,
     groups: IntArray | None,
 ) -> dict[str, HeldOut]:
-    """Fit models to the training samples of a fold, the stacks last, which take these fits.
-
-    Without a fold to all samples, and the predictions are those of their own folds.
-    """
+    """Fit models to the training samples of a fold, the stacks last, which take these fits."""
     found = {}
-    every = np.arange(len(y))
     trained: dict[str, BaseEstimator] = {}
     for name in sorted(models, key=lambda name: isinstance(models[name], StackedClassifier)):
         estimator = models[name]
@@ -408,34 +373,20 @@ def _fit_models(
         with recorded_warnings() as caught, one_thread():
             try:
                 begin = time.perf_counter()
-                if fold is None:
-                    model = fitted_clone(estimator, X, y, groups)
-                    test, probability = _own_predictions(model)
-                else:
-                    test = fold[1]
-                    model, probability = predict_fold(estimator, X, y, fold, classes, groups)
+                model, probability = predict_fold(estimator, X, y, fold, classes, groups)
                 seconds = time.perf_counter() - begin
             except Exception as error:  # other models are still compared
                 said = "; ".join([str(error), *getattr(error, "__notes__", [])])
-                test = every if fold is None else fold[1]
-                found[name] = HeldOut(test, f"{type(error).__name__}: {said}")
+                found[name] = HeldOut(fold[1], f"{type(error).__name__}: {said}")
                 continue
         messages = [str(each.message) for each in caught]
         if getattr(models[name], "sampling", None) == SAMPLING:
             messages = [each for each in messages if NOT_MIXED not in each]
         seconds += sum(found[member].seconds for member in shared)
-        by = "own folds" if fold is None else "outer folds"
-        found[name] = HeldOut(test, "".join(messages[:1]), probability, seconds, by)
+        found[name] = HeldOut(fold[1], "".join(messages[:1]), probability, seconds)
         if getattr(model, "held_out_log_proba_", None) is not None:
             trained[name] = FrozenEstimator(model)
     return found
-
-
-def _own_predictions(model: BaseEstimator) -> tuple[IntArray, FloatArray]:
-    """Samples (M,) that a fit has held out, and their class probabilities (M, K)."""
-    log_p = model.held_out_log_proba_
-    known = np.flatnonzero(~np.isnan(log_p).any(axis=1))
-    return known, np.exp(log_p[known])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -496,7 +447,6 @@ def make_table(
         {
             "model": name,
             **scored[name].line,
-            "held_out": fits[name][0].by,
             "difference": difference.value,
             "low": difference.low,
             "high": difference.high,
