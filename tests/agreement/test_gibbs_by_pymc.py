@@ -30,10 +30,18 @@ def of_bsdr(X, y):
 
 
 def of_bm2pca(X, y):
-    X, y = X[y > 0], y[y > 0] - 1
+    two = y > 0
+    return margins(X[two], y[two], np.where(y[two, None] == 2, 1.0, -1.0))
+
+
+def of_bm2pca_with_three_classes(X, y):
+    return margins(X, y, np.where(y[:, None] == np.arange(3), 1.0, -1.0), augmented=True)
+
+
+def margins(X, y, signs, **options):
     priors = papers.bm2pca.SAMPLING
-    data = papers.bm2pca.mean_field.make_data(X, 2.0 * y[:, None] - 1.0, 1.0)
-    return papers.bm2pca.build_model(X, y, n_components=2, priors=priors, C=1.0), {
+    data = papers.bm2pca.mean_field.make_data(X, signs, 1.0)
+    return papers.bm2pca.build_model(X, y, n_components=2, priors=priors, C=1.0, **options), {
         "start": lambda rng: papers.bm2pca.gibbs.init(data, priors, **SIZE, rng=rng),
         "sweep": lambda state, rng: papers.bm2pca.gibbs.step(state, data, priors, rng=rng),
         "values": papers.bm2pca.gibbs.to_variables,
@@ -41,7 +49,14 @@ def of_bm2pca(X, y):
 
 
 @pytest.mark.filterwarnings("ignore")  # of short chains
-@pytest.mark.parametrize("case", [pytest.param(of_bsdr, marks=pytest.mark.slow), of_bm2pca])
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(of_bsdr, marks=pytest.mark.slow),
+        pytest.param(of_bm2pca_with_three_classes, marks=pytest.mark.slow),
+        of_bm2pca,
+    ],
+)
 def test_draws_are_those_of_the_sampler_itself(case):
     [code] = re.findall(r"ipython3\n([^`]*class Sweep\(.*?)```", PAGE.read_text(), re.DOTALL)
     page = {}

@@ -209,7 +209,7 @@ class BM2PCAFit(SampledFit):
     _spec = SPEC
     _mean_field: ClassVar[ModuleType] = mean_field
     _gibbs: ClassVar[ModuleType] = gibbs
-    _unrecorded = frozenset({"scores"})
+    _unrecorded = frozenset({"scores", "hinge_scale"})
     _alignment = "rotation"
     _option_types: ClassVar[dict[str, type[Options]]] = {
         "priors": BM2PCAPriors,

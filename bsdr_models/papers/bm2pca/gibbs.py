@@ -254,6 +254,8 @@ def to_variables(
 ) -> dict[str, FloatArray]:
     """Values by the names and dims of the specification, with a leading chain axis.
 
+    Slack scales of signs are the ``hinge_scale`` (C, N, K) of the augmented PyMC model.
+
     Priors, which the function of BSDR needs, do not matter.
     """
     values = {f.name: getattr(state, f.name) for f in fields(state) if f.name != "slack_scale"}
@@ -265,6 +267,7 @@ def to_variables(
         "bias": bias,
         "weights": eta,
         "scores": _scores(state),
+        "hinge_scale": state.slack_scale[:, 0],
         "coef": coef,
         "intercept": bias - np.einsum("cdk,cd->ck", coef, state.offset),
     }
