@@ -131,17 +131,19 @@ class PLSDA(ClassifierMixin, BaseEstimator):
         settings = list(product(self.components, PENALTIES_OF_SCORES))
         loss = np.zeros(len(settings))
         for train, test in Folds(self.n_folds, self.random_state).split(X, index, groups):
-            scores = self._project(X[train], index[train], max(self.components)).transform(X)
+            project = self._project(X[train], index[train], max(self.components))
+            scores = np.asarray(project.transform(X))
             for number, (size, penalty) in enumerate(settings):
                 self._regress(scores[train, :size], index[train], penalty)
                 p = self._logistic.predict_proba(scores[test, :size])
                 loss[number] += float(log_losses(p, index[test]).mean())
         size, penalty = settings[loss.argmin()]
-        return self._regress(self._project(X, index, size).transform(X), index, penalty)
+        scores = np.asarray(self._project(X, index, size).transform(X))
+        return self._regress(scores, index, penalty)
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Class probabilities, (M, K)."""
-        p: FloatArray = self._logistic.predict_proba(self._scores.transform(X))
+        p: FloatArray = self._logistic.predict_proba(np.asarray(self._scores.transform(X)))
         return p
 
     def predict(self, X: ArrayLike) -> np.ndarray:

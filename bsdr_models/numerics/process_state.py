@@ -59,7 +59,6 @@ class _Recording:
     pattern = "(?!)"  # what the parallel tasks of scikit-learn take from it matches nothing
 
     def match(self, text: str) -> bool:
-        """Whether this thread records."""
         return _record.get() is not None
 
 
@@ -102,10 +101,7 @@ def numpy_errors() -> np.errstate:
 
 @contextmanager
 def recorded_warnings(expected: str = "", category: type[Warning] = Warning) -> Iterator[Warned]:
-    """Context that lists warnings of this thread.
-
-    Those that are not of the category, or lack an expected text, are shown later.
-    """
+    """Context that lists warnings of this thread; what is not as expected is shown later."""
     record: Warned = []
     with _recording:
         token = _record.set(record)
