@@ -75,7 +75,7 @@ def _dispatching() -> Iterator[None]:
             else:
                 record.append(warnings.WarningMessage(*warned))
 
-        warnings.simplefilter("always")
+        warnings.filterwarnings("always", message=_Recording.pattern)
         warnings.filters[0] = ("always", _Recording(), Warning, None, 0)  # type: ignore[index]
         warnings.showwarning = dispatch
         yield
