@@ -24,7 +24,7 @@ def test_demo_writes_two_reports_and_a_posterior(tmp_path, capsys):
         assert float(log_loss) < 0.25
     wine = (folder / "index.html").read_text()
     assert "118 held-out samples" in wine
-    assert wine.count("data:image/png") == 3
+    assert wine.count("data:image/png") == 8  # map, confusion, reliability, effects and four boxes
     digits = (folder / "digits.html").read_text()
     assert "500 held-out samples" in digits
     assert "Better than chance" in digits

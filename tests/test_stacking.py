@@ -352,7 +352,8 @@ class TestEstimator:
     @pytest.mark.slow
     @pytest.mark.filterwarnings("ignore::UserWarning")
     def test_scikit_learn_checks(self):
-        members = [("tree", DecisionTreeClassifier(max_depth=2)), ("bayes", GaussianNB())]
+        tree = DecisionTreeClassifier(max_depth=2, random_state=0)
+        members = [("tree", tree), ("bayes", GaussianNB())]
         random = dict.fromkeys(
             [f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dense", "sparse")],
             "the division of repeated samples is another one",
