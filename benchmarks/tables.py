@@ -30,6 +30,7 @@ CLASSIFIERS = (
     "nearest shrunken centroids",
     "naive Bayes",
     "random forest",
+    "extra trees",
     "gradient boosting",
     "RBF support vectors",
     "linear SVM",

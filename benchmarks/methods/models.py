@@ -134,24 +134,20 @@ def stack(training: Training, n_components: int, seed: int) -> Fitted:
     return of_classifier(model, training, record={"weights": model.weights_.round(4).tolist()})
 
 
-def _modules(paper: str) -> tuple[str, ...]:
-    """Only names of arguments are here, and arguments are in the key of a result."""
-    return f"bsdr_models.{paper}.estimator", "bsdr_models.papers.estimator"
-
-
+# Of this module a result depends on the arguments alone, and these are in its key.
 METHODS: dict[str, Method] = {}
 for _kind, _table in ARGUMENTS.items():
     _paper = _kind._spec.name
     for _name, _arguments in _table.items():
         METHODS[_name] = Method(
             fit=partial(own, method=_name),
-            modules=_modules(_paper),
+            modules=(_kind.__module__,),
             paper=_paper,
             configuration=_arguments,
         )
 METHODS["mean field + k-NN"] = Method(
     fit=by_neighbours,
-    modules=(*_modules("bsdr"), "benchmarks.methods.readouts"),
+    modules=(PaperBSDRClassifier.__module__, "benchmarks.methods.readouts"),
     paper="bsdr",
     configuration={},
 )
