@@ -54,6 +54,7 @@ from bsdr_models.data.targets import Targets, read_classes
 from bsdr_models.data.training import Training, shared_training
 from bsdr_models.data.validation import validate_samples
 from bsdr_models.dgplvm import DGPLVMClassifier
+from bsdr_models.estimators.base import WeightedFit
 from bsdr_models.estimators.classifier import ProbabilisticClassifier
 from bsdr_models.inference.datatree import InferenceMethod
 from bsdr_models.inference.dims import FEATURE, OBS
@@ -100,7 +101,7 @@ def bounded(p: FloatArray) -> FloatArray:
     return np.asarray(log_softmax(np.log(np.maximum(p, FLOOR)), axis=-1))
 
 
-class StackedClassifier(ProbabilisticClassifier, _BaseComposition):
+class StackedClassifier(WeightedFit, ProbabilisticClassifier, _BaseComposition):
     """Several classifiers as one, weighted by how well they predict samples they have not seen.
 
     The log probabilities of the stack are a weighted sum of those of its members [1]_, normalised.
@@ -180,42 +181,15 @@ class StackedClassifier(ProbabilisticClassifier, _BaseComposition):
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    def fit(  # type: ignore[override]  # others are Python's error
+    def _fit(
         self,
         X: SamplesLike,
         y: TargetLike,
-        *,
+        groups: TargetLike | None,
         sample_weight: ArrayLike | None = None,
-        groups: TargetLike | None = None,
+        **given: object,
     ) -> Self:
-        """Fit the members and their weights.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            With NaN for missing values, if all members take such samples.
-        y : array-like of shape (n_samples,)
-            Classes.
-        sample_weight : array-like of shape (n_samples,), optional
-            Weight of each sample, for members whose ``fit`` takes weights, which the default
-            DGPLVMClassifier does not. A sample of weight two is the same as two samples, one of
-            weight zero is left out.
-        groups : array-like of shape (n_samples,), optional
-            Samples of one group, such as a patient, are held out together, also by members whose
-            ``fit`` takes ``groups``; the others are refitted for each fold.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        TypeError
-            If a member does not predict probabilities, or its ``fit`` takes no ``sample_weight``
-            that is given.
-        ValueError
-            If names of members are not unique or conflict with arguments, or y is of another kind.
-        """
+        """Fit the members and their weights; sample weights are for members that take them."""
         if sample_weight is not None:
             self._check_params()
             for name, member in self.estimators or [("dgplvm", DGPLVMClassifier())]:
@@ -225,7 +199,7 @@ class StackedClassifier(ProbabilisticClassifier, _BaseComposition):
                         "weights: give estimators whose fit does, such as BSDRClassifier and "
                         "BM2PCAClassifier"
                     )
-        return self._fit(X, y, groups, sample_weight, _given=X)
+        return super()._fit(X, y, groups, sample_weight, **given, _given=X)
 
     def _check_params(self) -> None:
         super()._check_params()

@@ -320,7 +320,7 @@ class WeightedFit(Estimator):
         ----------
         X : array-like of shape (n_samples, n_features)
             Features of the training samples. For BM2PCA also a sparse matrix, or NaN for a missing
-            value.
+            value, which a stack takes if all its members do.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
             Classes of any type, or (n_samples, n_labels) of 0 and 1, label sets; of a regressor
             outputs in any units. Entries equal to the argument ``unlabeled``, if the model has it,
@@ -329,12 +329,13 @@ class WeightedFit(Estimator):
             Weight of each sample, at least 0. A sample of weight two is the same as two samples,
             for the effects, scaling, class frequencies, probabilities and held-out scores, and one
             of weight zero is left out. Outliers, and correlations of single features, are those
-            of the samples without weights. Not for Dask arrays, kernels, views, missing values and
-            samples without a label.
+            of the samples without weights. Not for Dask arrays, kernels, views, missing values,
+            samples without a label, and stacks with a member that takes none, as the default ones.
         groups : array-like of shape (n_samples,), optional
             Group of each sample, such as a patient or a batch. Samples of one group are held out
             together wherever the fit holds samples out, so that what it says of new samples is
-            true of new groups. Equal samples are held out together by themselves.
+            true of new groups. Equal samples are held out together by themselves. Members of a
+            stack whose ``fit`` takes no groups are refitted for each fold.
 
         Returns
         -------
@@ -343,7 +344,8 @@ class WeightedFit(Estimator):
         Raises
         ------
         TypeError
-            If X is no table, or a Dask array for a model other than BSDRClassifier.
+            If X is no table, or a Dask array for a model other than BSDRClassifier, or a member of
+            a stack does not predict probabilities or take weights that are given.
         ValueError
             If the input is not finite or of the wrong shape, y does not hold two classes, or an
             output or every feature is constant; if an argument is out of range, ``groups`` has gaps
