@@ -63,7 +63,7 @@ from bsdr_models.inference.result import Result
 from bsdr_models.inference.spec import ModelSpec
 from bsdr_models.metrics import HeldOutScore
 from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, TargetLike
-from bsdr_models.numerics.process_state import Warned, recorded_warnings
+from bsdr_models.numerics.process_state import NoSignalWarning, Warned, recorded_warnings
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.numerics.rng import RandomState
 from bsdr_models.numerics.scaling import Scaler
@@ -458,10 +458,15 @@ def _fit_member(
 
 
 def _messages(names: Sequence[str], warned: Sequence[Warned]) -> tuple[str, ...]:
-    """Warnings of members with their names, those of several members once."""
+    """Warnings of members with their names, those of several members once.
+
+    Whether targets depend on the samples is judged by the predictions of all members.
+    """
     of: dict[str, list[str]] = {}
     for name, own in zip(names, warned, strict=True):
         for each in own:
+            if issubclass(each.category, NoSignalWarning):
+                continue
             of.setdefault(str(each.message), []).append(name)
     return tuple(f"{', '.join(dict.fromkeys(own))}: {message}" for message, own in of.items())
 

@@ -39,7 +39,7 @@ from bsdr_models.metrics import lack_of_signal, no_signal
 from bsdr_models.numerics.arrays import FloatArray, SamplesLike, TargetLike
 from bsdr_models.numerics.folds import subsample
 from bsdr_models.numerics.outliers import Reference
-from bsdr_models.numerics.process_state import numpy_errors, one_thread, warn
+from bsdr_models.numerics.process_state import NoSignalWarning, numpy_errors, one_thread, warn
 from bsdr_models.numerics.rng import as_generator
 from bsdr_models.numerics.row_space import Rows
 from bsdr_models.numerics.scaling import Scaler, pad
@@ -53,9 +53,9 @@ def last_step(model: BaseEstimator) -> BaseEstimator:
     return model[-1] if isinstance(model, Pipeline) else model
 
 
-def warn_of(result: Result[Any], *further: str) -> None:
-    """Issue the warnings of a fit, and further ones."""
-    for message in dict.fromkeys((*result.messages, *further)):
+def warn_of(result: Result[Any]) -> None:
+    """Issue the warnings of a fit."""
+    for message in dict.fromkeys(result.messages):
         warn(message)
     if result.advice:
         warn(result.advice, ConvergenceWarning)
@@ -250,7 +250,7 @@ class Estimator(Fitted):
 
     def _set_result(self, result: Result[Any], context: Context) -> None:
         """Set what every fit has, with the score of held-out samples, and issue its warnings."""
-        further: tuple[str, ...] = ()
+        reason = None
         if result.held_out is not None:
             attrs = result.held_out.attrs()
             context = replace(context, attrs={**context.attrs, **attrs})
@@ -258,7 +258,6 @@ class Estimator(Fitted):
                 setattr(self, f"{name}_", value)
             of_target = {**attrs, "target": context.target}
             reason = None if result.interrupted else lack_of_signal(of_target)
-            further = () if reason is None else (no_signal(reason),)
         self._result = result
         self._context = context
         self._posterior = result.posterior
@@ -266,7 +265,9 @@ class Estimator(Fitted):
         self.n_iter_ = len(result.trace)
         self.converged_ = result.converged
         self.interrupted_ = result.interrupted
-        warn_of(result, *further)
+        warn_of(result)
+        if reason is not None:
+            warn(no_signal(reason), NoSignalWarning)
 
     def _set_components(
         self, loadings: FloatArray, share: FloatArray, X: FloatArray | None = None
