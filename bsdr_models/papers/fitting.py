@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 import numpy as np
 import xarray as xr
 
-from bsdr_models.data.validation import (
-    warn_unless_mixed,
-)
+from bsdr_models.data.validation import warn_unless_mixed
 from bsdr_models.estimators.arguments import Arguments
 from bsdr_models.estimators.base import warn_of
-from bsdr_models.inference.datatree import MAX_NUMBERS, Context
+from bsdr_models.inference.datatree import MAX_NUMBERS, Context, Coordinate
+from bsdr_models.inference.dims import SCORE, TERM
 from bsdr_models.inference.result import Result
 from bsdr_models.inference.sampling import Sampled
 from bsdr_models.inference.spec import ModelSpec
@@ -25,6 +24,7 @@ from bsdr_models.options import COUNT, Sampling, StrOptions
 from bsdr_models.papers.coordinate_ascent import maximise
 from bsdr_models.papers.sampler import sample
 from bsdr_models.papers.training import read_training
+from bsdr_models.papers.trees import Located, add_effects, align, make_tree, name_dims
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -86,7 +86,6 @@ class SampledFit(PaperFit):
     _mean_field: ClassVar[ModuleType]
     _gibbs: ClassVar[ModuleType]
     _unrecorded: ClassVar[frozenset[str]]  # variables of the sampler that the tree does not hold
-    _alignment: ClassVar[str]  # how components are aligned
     _parameter_constraints: ClassVar[Mapping[str, Sequence[object]]] = {
         "n_components": [COUNT],
         "inference": [StrOptions(set(get_args(Inference)))],
@@ -105,20 +104,22 @@ class SampledFit(PaperFit):
         """Draws of a state of mean field by name, (S, ...)."""
 
     @abstractmethod
-    def _align(
-        self, draws: dict[str, FloatArray], rng: np.random.Generator
-    ) -> dict[str, FloatArray]:
-        """Draws of a sampler, (C, S, ...), with their components aligned."""
-
-    @abstractmethod
     def _describe(
-        self, context: Context, targets: np.ndarray, result: Result[Any], data: Any
-    ) -> tuple[Any, xr.DataTree]:
-        """What predicts, and the tree, of a result with draws."""
+        self, draws: xr.Dataset, context: Context, data: Any, result: Result[Any]
+    ) -> tuple[Any, Located]:
+        """What predicts, and what the tree has beside the draws, whose components are aligned."""
 
     def _size(self, context: Context) -> int:
         """Number of components."""
         return self.n_components
+
+    def _dims(self) -> Mapping[str, tuple[str, ...]]:
+        """Dims of the variables."""
+        return self._spec.variables
+
+    def _align(self, draws: xr.Dataset, rng: np.random.Generator) -> xr.Dataset:
+        """Draws of a sampler with their components aligned."""
+        return align(draws, self._spec)
 
     def _run(
         self, context: Context, targets: np.ndarray, rng: np.random.Generator
@@ -138,24 +139,39 @@ class SampledFit(PaperFit):
             )
         else:
             sampled = self._sample(data, context, rng)
-            sampled = replace(sampled, draws=self._align(dict(sampled.draws), rng))
             result = Result(
                 posterior=None,
                 trace=np.asarray(sampled.fit.get("elbo", [])),
                 converged=False,
                 interrupted=sampled.interrupted,
             )
-        result = replace(result, sampled=sampled)
-        posterior, tree = self._describe(context, targets, result, data)
+        draws = name_dims(sampled.draws, self._dims())
+        draws = add_effects(draws if by_mean_field else self._align(draws, rng), context)
+        posterior, located = self._describe(draws, context, data, result)
+        coords: dict[str, Coordinate] = {TERM: list(result.terms)}
+        if SCORE in draws.sizes:
+            coords[SCORE] = list(context.labels[1:])
+        if "loadings" in draws and draws["loadings"].size > MAX_NUMBERS:  # predictions have no need
+            draws = draws.drop_vars("loadings")
+        tree = make_tree(
+            draws,
+            located,
+            sampled,
+            context,
+            self._spec,
+            aligned=not by_mean_field,
+            attrs={"interrupted": int(result.interrupted)},
+            inference_method=self.inference,
+            coords=coords,
+            dims=self._dims(),
+        )
         if not by_mean_field:
-            tree.attrs["alignment"] = self._alignment
-            variables = tree["posterior"].data_vars
             identified = [*self._spec.identified]
-            if "bias_centered" not in variables:
+            if "bias_centered" not in draws:
                 identified.append("bias")  # of labels and real outputs
-            names = [name for name in identified if name in variables]
+            names = [name for name in identified if name in tree["posterior"].data_vars]
             result = replace(result, converged=warn_unless_mixed(tree, names))
-        return replace(result, sampled=None).with_posterior(posterior), tree
+        return result.with_posterior(posterior), tree
 
     def _maximise(self, context: Context, data: Any, rng: np.random.Generator) -> Result[Any]:
         """The state of mean field with the largest bound, of one start or also of random ones."""

@@ -12,21 +12,20 @@ from scipy.special import log_expit, log_softmax
 from bsdr_models.bm2pca.priors import BM2PCAPriors
 from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.bm2pca.subspace import signs_of
-from bsdr_models.bm2pca.trees import count_draws, make_tree, per_class
+from bsdr_models.bm2pca.trees import count_draws, latent_offset, per_class
 from bsdr_models.inference import datatree, dims
 from bsdr_models.inference.datatree import SAMPLE_DIMS, Context
 from bsdr_models.inference.result import Result
 from bsdr_models.inference.trees import read_draws
 from bsdr_models.numerics.arrays import FloatArray, SamplesLike, TargetLike
-from bsdr_models.numerics.folds import evenly_spaced
-from bsdr_models.numerics.linalg import rotations
-from bsdr_models.numerics.relevance import LatentCoordinates
+from bsdr_models.numerics.relevance import LatentCoordinates, spread
 from bsdr_models.options import COUNT, POSITIVE, Options, Sampling
 from bsdr_models.papers.bm2pca import gibbs, mean_field
 from bsdr_models.papers.bm2pca.gibbs import SAMPLING
 from bsdr_models.papers.bm2pca.mean_field import FactorState, ViewData, with_ones
 from bsdr_models.papers.fitting import SampledFit, fit_tree
-from bsdr_models.papers.training import describe, read_new
+from bsdr_models.papers.training import read_new
+from bsdr_models.papers.trees import Located, arrays_of, stack_draws
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -138,8 +137,7 @@ class BM2PCADraws:
     @classmethod
     def of(cls, draws: Mapping[str, FloatArray], *, exclusive: bool) -> Self:
         """From at most `N_DRAWS` of the draws (chain, draw, ...) by name."""
-        index = evenly_spaced(draws["noise_precision"].size, N_DRAWS)
-        some = {name: draws[name].reshape(-1, *draws[name].shape[2:])[index] for name in NAMES}
+        some = stack_draws(draws, NAMES, N_DRAWS)
         weights = np.concatenate([some.pop("bias")[:, None], some.pop("weights")], axis=1)
         return cls(
             weights=weights,
@@ -174,13 +172,7 @@ class BM2PCADraws:
         maps, cov = self._maps()
         each = X @ maps - np.einsum("sp,spr->sr", self.offset, maps)[:, None]
         mean = each.mean(axis=0)
-        gap = each - mean
-        between = np.einsum("smr,smq->mrq", gap, gap, optimize=True) / len(gap)
-        return LatentCoordinates(mean=mean, cov=between + cov.mean(axis=0))
-
-    def latent(self, X: FloatArray) -> FloatArray:
-        """Mean latent coordinates, (M, R)."""
-        return self.embed(X).mean
+        return LatentCoordinates(mean=mean, cov=spread(each, mean) + cov.mean(axis=0))
 
     def effects(self) -> tuple[FloatArray, FloatArray]:
         """Effects of features on mean class scores, (P, K), and intercepts, (K,)."""
@@ -210,7 +202,6 @@ class BM2PCAFit(SampledFit):
     _mean_field: ClassVar[ModuleType] = mean_field
     _gibbs: ClassVar[ModuleType] = gibbs
     _unrecorded = frozenset({"scores", "hinge_scale"})
-    _alignment = "rotation"
     _option_types: ClassVar[dict[str, type[Options]]] = {
         "priors": BM2PCAPriors,
         "sampling": Sampling,
@@ -257,50 +248,32 @@ class BM2PCAFit(SampledFit):
         latent = n_draws * state.latent.mean.size <= datatree.MAX_NUMBERS
         return mean_field.draw(state, data, n_draws=n_draws, latent=latent, rng=rng)
 
-    def _align(
-        self, draws: dict[str, FloatArray], rng: np.random.Generator
-    ) -> dict[str, FloatArray]:
-        aligned = align_components(draws, self._option("priors"), rng)
-        # C order, as in a model loaded from a file.
-        return {name: np.ascontiguousarray(values) for name, values in aligned.items()}
+    def _align(self, draws: xr.Dataset, rng: np.random.Generator) -> xr.Dataset:
+        """Draws with rotated components, and precisions of the loadings given these.
+
+        Those of the sampler are not defined after a rotation.
+        """
+        aligned = super()._align(draws, rng)
+        priors = self._option("priors")
+        W = aligned["loadings"].values
+        rate = priors.loading_rate + 0.5 * np.sum(W**2, axis=2)
+        precision = rng.gamma(priors.loading_shape + 0.5 * W.shape[2], 1.0 / rate)
+        return aligned.assign(loading_precision=((*SAMPLE_DIMS, dims.COMPONENT), precision))
 
     def _describe(
-        self, context: Context, targets: np.ndarray, result: Result[Any], data: ViewData
-    ) -> tuple[BM2PCADraws, xr.DataTree]:
-        assert result.sampled is not None
-        draws = dict(result.sampled.draws)
-        draws |= {name: per_class(context, draws[name]) for name in ("coef", "intercept")}
-        posterior = BM2PCADraws.of(draws, exclusive=context.target == "multiclass")
-        weights = per_class(context, posterior.mean_weights)
-        latent = posterior.latent(context.X)
-        described, of_reference = describe(context, latent, posterior.projection, weights)
-        tree = make_tree(
-            result.with_posterior(posterior),
+        self, draws: xr.Dataset, context: Context, data: ViewData, result: Result[Any]
+    ) -> tuple[BM2PCADraws, Located]:
+        arrays = arrays_of(draws)
+        posterior = BM2PCADraws.of(arrays, exclusive=context.target == "multiclass")
+        more = {}
+        if "latent" in draws and draws["bias"].shape[-1] > 1:
+            more["latent_offset"] = (draws["latent"].dims, latent_offset(arrays, context.X))
+        located = Located.linear(
             context,
-            group=described,
-            attrs={"interrupted": int(result.interrupted), "C": float(self.C), **of_reference},
-            method=self.inference,
-            rng=np.random.default_rng(0),
+            posterior.embed(context.X),
+            posterior.projection,
+            per_class(context, posterior.mean_weights),
+            attrs={"C": float(self.C)},
+            draws=more,
         )
-        return posterior, tree
-
-
-def align_components(
-    draws: dict[str, FloatArray], priors: BM2PCAPriors, rng: np.random.Generator
-) -> dict[str, FloatArray]:
-    """Rotate the components of every draw into alignment.
-
-    Products over the component axis, such as W z and eta' z, are unchanged. Precisions of columns
-    of the loadings are not defined after a rotation, and drawn given the rotated loadings.
-    """
-    W = draws["loadings"]
-    eta = draws["weights"]
-    d, r = W.shape[2:]
-    stacked = np.concatenate([W, eta.mT], axis=2)
-    turn = rotations(stacked.reshape(-1, *stacked.shape[2:])).reshape(*W.shape[:2], r, r)
-    out = draws | {"loadings": W @ turn, "weights": turn.mT @ eta}
-    if "latent" in draws:
-        out["latent"] = draws["latent"] @ turn
-    rate = priors.loading_rate + 0.5 * np.sum(out["loadings"] ** 2, axis=2)
-    out["loading_precision"] = rng.gamma(priors.loading_shape + 0.5 * d, 1.0 / rate)
-    return out
+        return posterior, located

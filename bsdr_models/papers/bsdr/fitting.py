@@ -1,5 +1,6 @@
 """Fits of the paper's model as trees, and predictions from their draws."""
 
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, asdict, dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -13,9 +14,8 @@ from bsdr_models.inference.datatree import Context
 from bsdr_models.inference.result import Result
 from bsdr_models.numerics.arrays import FloatArray, SamplesLike, TargetLike
 from bsdr_models.options import Options, Sampling
-from bsdr_models.papers.alignment import permute, signed_permutations
 from bsdr_models.papers.bsdr import gibbs, mean_field
-from bsdr_models.papers.bsdr.draws import BSDRDraws, ProjectionFactor
+from bsdr_models.papers.bsdr.draws import NAMES, BSDRDraws, ProjectionFactor
 from bsdr_models.papers.bsdr.mean_field import Data, State, without_shared_axis
 from bsdr_models.papers.bsdr.priors import (
     PROJECTION_PRECISION_DIMS,
@@ -24,7 +24,8 @@ from bsdr_models.papers.bsdr.priors import (
     ProjectionPrior,
 )
 from bsdr_models.papers.fitting import SampledFit, fit_tree
-from bsdr_models.papers.training import describe, read_new, read_setting
+from bsdr_models.papers.training import read_new, read_setting
+from bsdr_models.papers.trees import Located, arrays_of, name_dims, stack_draws
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -134,7 +135,6 @@ class BSDRFit(SampledFit):
     _mean_field: ClassVar[ModuleType] = mean_field
     _gibbs: ClassVar[ModuleType] = gibbs
     _unrecorded = frozenset({"utilities", "latent_offset", *SPEC.identified})
-    _alignment = "signed permutation"
     _option_types: ClassVar[dict[str, type[Options]]] = {
         "priors": Priors,
         "sampling": Sampling,
@@ -180,14 +180,14 @@ class BSDRFit(SampledFit):
         options = {"n_draws": n_draws, "latent": latent, "rng": rng}
         return mean_field.draw(state, data, self._option("priors"), **options)
 
-    def _align(
-        self, draws: dict[str, FloatArray], rng: np.random.Generator
-    ) -> dict[str, FloatArray]:
-        return align_components(draws, self._option("priors").projection_prior)
+    def _dims(self) -> Mapping[str, tuple[str, ...]]:
+        shared = PROJECTION_PRECISION_DIMS[self._option("priors").projection_prior]
+        names = ("projection_precision", "projection_precision_mean")
+        return {**SPEC.variables, **dict.fromkeys(names, shared)}
 
     def _describe(
-        self, context: Context, targets: np.ndarray, result: Result[Any], data: Data
-    ) -> tuple[BSDRDraws, xr.DataTree]:
+        self, draws: xr.Dataset, context: Context, data: Data, result: Result[Any]
+    ) -> tuple[BSDRDraws, Located]:
         """What predicts, and the tree.
 
         The offsets of latent coordinates are free variables in PyMC. The log likelihood of labels
@@ -195,84 +195,41 @@ class BSDRFit(SampledFit):
         importance-sampling cross-validation must not use the likelihood given latent coordinates.
         """
         priors = self._option("priors")
-        sampled = result.sampled
-        assert sampled is not None
-        draws = dict(sampled.draws)
-        group = dict[str, Any](sampled.fit)
+        scale = float(priors.latent_scale)
         state: State | None = result.posterior
         factor = None
+        fit: dict[str, object] = {"projection_sd": draws["projection"].values.std(axis=(0, 1))}
         if state is not None:
             phi = state.projection_precision.mean
             mean = data.design.loadings(state.projection.mean)
             factor = ProjectionFactor(mean=mean, precision=phi, X=context.X)
             shared = without_shared_axis(phi[None], priors.projection_prior)[0]
-            group |= {"restarts": np.array(result.restarts), "projection_precision_mean": shared}
-        posterior = BSDRDraws.stack(
-            draws,
+            fit |= {"restarts": np.array(result.restarts), "projection_precision_mean": shared}
+        posterior = BSDRDraws(
+            **stack_draws(arrays_of(draws), NAMES),
             target=context.target,
-            latent_scale=float(priors.latent_scale),
+            latent_scale=scale,
             factor=factor,
         )
-        latent = posterior.embed(context.X)
-        weights = draws["weights"].mean(axis=(0, 1))
-        described, of_reference = describe(context, latent.mean, posterior.mean_projection, weights)
-        group |= {
-            **described,
-            "projection_sd": draws["projection"].std(axis=(0, 1)),
-            "latent_mean": latent.mean,
-            "latent_cov": latent.cov,
-        }
-        draws["coef"] = context.contrast(draws["projection"] @ draws["weights"])
+        more = {}
         if "latent" in draws:
-            offset = draws["latent"] - context.X @ draws["projection"]
-            draws["latent_offset"] = offset / posterior.latent_scale
-        if context.target == "multiclass":
-            draws["bias_centered"] = context.contrast(draws["bias"])
-        groups: dict[str, dict[str, Any]] = {"posterior": draws, "fit": group}
-        if sampled.sample_stats:
-            groups["sample_stats"] = dict(sampled.sample_stats)
-            if "log_prior" in sampled.sample_stats:
-                groups["log_prior"] = {"parameters": groups["sample_stats"].pop("log_prior")}
+            offset = draws["latent"].values - context.X @ draws["projection"].values
+            more["latent_offset"] = (draws["latent"].dims, offset / scale)
+        groups = {}
         small = len(posterior.bias) * len(context.X) <= datatree.MAX_NUMBERS
         exact = self.inference not in datatree.APPROXIMATIONS
         if small and exact and context.target != "regression":
-            values = posterior.log_likelihood(context.X, targets)  # (S, N)
-            groups["log_likelihood"] = {"y": values.reshape(*draws["bias"].shape[:2], -1)}
-        names = ("projection_precision", "projection_precision_mean")
-        tree = context.fit_tree(
-            groups,
-            SPEC,
-            inference_method=self.inference,
-            n_components=self.n_components,
-            dims=dict.fromkeys(names, PROJECTION_PRECISION_DIMS[priors.projection_prior])
-            | {"parameters": ()},
-            coords={dims.TERM: list(result.terms)},
-            attrs={
-                "projection_prior": priors.projection_prior,
-                "latent_scale": posterior.latent_scale,
-                "interrupted": int(result.interrupted),
-                **of_reference,
-                **sampled.attrs,
-            },
+            values = posterior.log_likelihood(context.X, data.y)  # (S, N)
+            values = values.reshape(*draws["bias"].shape[:2], -1)
+            groups["log_likelihood"] = name_dims({"y": values}, {"y": (dims.OBS,)})
+        located = Located.linear(
+            context,
+            posterior.embed(context.X),
+            posterior.mean_projection,
+            posterior.weights.mean(axis=0),
+            fit=fit,
+            attrs={"projection_prior": priors.projection_prior, "latent_scale": scale},
+            draws=more,
+            groups=groups,
         )
-        return posterior.thinned(), tree
-
-
-def align_components(
-    draws: dict[str, FloatArray], projection_prior: ProjectionPrior
-) -> dict[str, FloatArray]:
-    """Align the components of all draws by signed permutations, which leave Q W unchanged."""
-    chains, n_draws, _, r = draws["projection"].shape
-    stacked = np.concatenate([draws["projection"], draws["weights"].mT], axis=2)
-    order, sign = signed_permutations(stacked.reshape(chains * n_draws, -1, r))
-    precision = {"projection_precision": PROJECTION_PRECISION_DIMS[projection_prior]}
-    out = dict(draws)
-    for name, values in draws.items():
-        axes = (dims.CHAIN, dims.DRAW, *precision.get(name, SPEC.variables[name]))
-        if dims.COMPONENT not in axes:
-            continue
-        last = np.moveaxis(values, axes.index(dims.COMPONENT), -1)
-        signs = np.ones_like(sign) if name.endswith("precision") else sign
-        moved = permute(last.reshape(chains * n_draws, *last.shape[2:]), order, signs)
-        out[name] = np.moveaxis(moved.reshape(last.shape), -1, axes.index(dims.COMPONENT))
-    return out
+        return posterior.thinned(), located
