@@ -136,7 +136,7 @@ def stack(training: Training, n_components: int, seed: int) -> Fitted:
 
 def _modules(paper: str) -> tuple[str, ...]:
     """Only names of arguments are here, and arguments are in the key of a result."""
-    return f"bsdr_models.{paper}.estimator", "bsdr_models.papers.estimator"
+    return f"bsdr_models.{paper}.estimator", f"bsdr_models.papers.{paper}.fitting"
 
 
 METHODS: dict[str, Method] = {}

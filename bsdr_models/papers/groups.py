@@ -114,7 +114,7 @@ def predict_groups(
         their_names, number = name_groups(their_groups, given)
         new_groups = np.array(their_names, dtype=object)[number]
     k = np.full(len(names), np.nan)
-    found = {name: np.empty((len(array), len(draws.labels))) for name in draws.predicted}
+    found: dict[str, FloatArray] = {}
     for g, name in enumerate(names):
         here = new_groups == name
         of_draw, effect = draws.effects(name, N_EFFECTS if here.any() else N_DRAWS)
@@ -127,7 +127,8 @@ def predict_groups(
         rows = np.flatnonzero(index == g)
         for part in gen_batches(len(rows), max(1, _BLOCK // effect.size)):
             for variable, values in draws.predict(array[rows[part]], of_draw, effect).items():
-                found[variable][rows[part]] = values
+                every = found.setdefault(variable, np.empty((len(array), len(draws.labels))))
+                every[rows[part]] = values
     if (k > PARETO_K).any():
         unreliable = ", ".join(f"{names[g]} ({k[g]:.2f})" for g in np.flatnonzero(k > PARETO_K))
         warn(
@@ -190,13 +191,6 @@ class GroupDraws:
             target=tree.attrs["target"],
             lapse=read_setting(tree, "lapse", 0.0),
         )
-
-    @property
-    def predicted(self) -> tuple[str, ...]:
-        """Names of what is predicted."""
-        if self.target == "regression":
-            return ("prediction", "prediction_sd")
-        return ("probability",)
 
     def read(self, y: TargetLike) -> np.ndarray:
         """Targets as in the likelihood: class indices (L,), zeros and ones or real (L, K)."""

@@ -19,7 +19,7 @@ References
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Self
 
@@ -32,7 +32,6 @@ from bsdr_models.bsdr.posterior import class_log_probabilities
 from bsdr_models.bsdr.problem import label_log_likelihood
 from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.numerics.arrays import FloatArray, Target
-from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.numerics.relevance import LatentCoordinates, spread
 from bsdr_models.papers import orthant
 from bsdr_models.papers.bsdr.design import DenseDesign
@@ -133,17 +132,6 @@ class BSDRDraws:
             target=tree.attrs.get("target", "multiclass"),
             latent_scale=latent_scale,
             factor=ProjectionFactor.of(tree),
-        )
-
-    def thinned(self) -> Self:
-        """At most `N_DRAWS` evenly spaced draws."""
-        some = evenly_spaced(len(self.bias), N_DRAWS)
-        return replace(
-            self,
-            # C order, as in a model loaded from a file.
-            projection=np.ascontiguousarray(self.projection[some]),
-            weights=np.ascontiguousarray(self.weights[some]),
-            bias=self.bias[some],
         )
 
     @property
