@@ -29,7 +29,7 @@ from bsdr_models.numerics.relevance import LatentCoordinates, feature_relevance,
 from bsdr_models.papers.bm2pca.fitting import NAMES, BM2PCADraws
 from bsdr_models.papers.bsdr.draws import project
 from bsdr_models.papers.training import read_training
-from bsdr_models.papers.trees import Located, add_effects, align, arrays_of, make_tree, stack_draws
+from bsdr_models.papers.trees import Located, add_effects, align, make_tree, stack_draws, values_of
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -261,9 +261,9 @@ def _check(tree: xr.DataTree, context: Context, spec: ModelSpec) -> None:
 def _locate(draws: xr.Dataset, context: Context, spec: ModelSpec, scale: float) -> Located:
     """Latent coordinates by what was sampled; ``scale`` is their deviation from the projection."""
     names = draws.data_vars.keys()
-    arrays = stack_draws(arrays_of(draws), [*map(str, names)])
+    arrays = stack_draws(values_of(draws), [*map(str, names)])
     if {*NAMES, "coef"} <= names:
-        factors = BM2PCADraws.of(arrays_of(draws), exclusive=context.target == "multiclass")
+        factors = BM2PCADraws.of(values_of(draws), exclusive=context.target == "multiclass")
         latent = factors.embed(context.X)
         return Located.linear(context, latent, factors.projection, _weights(draws, context))
     linear = "projection" in names and COMPONENT in draws["projection"].dims

@@ -29,7 +29,7 @@ def name_dims(draws: Mapping[str, FloatArray], dims: Mapping[str, tuple[str, ...
     return xr.Dataset({name: ((*SAMPLE_DIMS, *dims[name]), each) for name, each in draws.items()})
 
 
-def arrays_of(draws: xr.Dataset) -> dict[str, FloatArray]:
+def values_of(draws: xr.Dataset) -> dict[str, FloatArray]:
     """Arrays (chain, draw, ...) by name."""
     return {str(name): each.values for name, each in draws.data_vars.items()}
 
@@ -152,7 +152,7 @@ def make_tree(
     datasets = {"posterior": draws.assign(located.draws), **located.groups}
     if "log_prior" in stats:
         datasets["log_prior"] = xr.Dataset({"parameters": (SAMPLE_DIMS, stats.pop("log_prior"))})
-    groups: dict[str, dict[str, Any]] = {name: arrays_of(each) for name, each in datasets.items()}
+    groups: dict[str, dict[str, Any]] = {name: values_of(each) for name, each in datasets.items()}
     if stats:
         groups["sample_stats"] = stats
     groups["fit"] = {

@@ -26,7 +26,7 @@ from bsdr_models.papers.bm2pca.mean_field import FactorState, ViewData, with_one
 from bsdr_models.papers.docstrings import FIT, PREDICT, with_sections
 from bsdr_models.papers.fitting import SampledClassifier, fit_tree
 from bsdr_models.papers.training import read_new
-from bsdr_models.papers.trees import Located, arrays_of, stack_draws
+from bsdr_models.papers.trees import Located, stack_draws, values_of
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -278,7 +278,7 @@ class PaperBM2PCAClassifier(SampledClassifier):
     def _describe(
         self, draws: xr.Dataset, context: Context, data: ViewData, result: Result[Any]
     ) -> tuple[BM2PCADraws, Located]:
-        arrays = arrays_of(draws)
+        arrays = values_of(draws)
         posterior = BM2PCADraws.of(arrays, exclusive=context.target == "multiclass")
         more = {}
         if "latent" in draws and draws["bias"].shape[-1] > 1:

@@ -26,7 +26,7 @@ from bsdr_models.papers.bsdr.priors import (
 from bsdr_models.papers.docstrings import FIT, PREDICT, with_sections
 from bsdr_models.papers.fitting import SampledClassifier, fit_tree
 from bsdr_models.papers.training import read_new, read_setting
-from bsdr_models.papers.trees import Located, arrays_of, name_dims, stack_draws
+from bsdr_models.papers.trees import Located, name_dims, stack_draws, values_of
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -218,7 +218,7 @@ class PaperBSDRClassifier(SampledClassifier):
             factor = ProjectionFactor(mean=mean, precision=phi, X=context.X)
             shared = without_shared_axis(phi[None], priors.projection_prior)[0]
             fit |= {"restarts": np.array(result.restarts), "projection_precision_mean": shared}
-        arrays = arrays_of(draws)
+        arrays = values_of(draws)
         posterior = BSDRDraws(
             **stack_draws(arrays, NAMES),
             target=context.target,

@@ -38,7 +38,7 @@ from bsdr_models.papers.dgplvm.map import (
 from bsdr_models.papers.docstrings import FIT, PREDICT, with_sections
 from bsdr_models.papers.fitting import PaperClassifier, fit_tree
 from bsdr_models.papers.training import read_new, read_setting
-from bsdr_models.papers.trees import arrays_of, stack_draws
+from bsdr_models.papers.trees import stack_draws, values_of
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -75,7 +75,7 @@ def predict(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
     kernel, and probabilities are averaged over at most 200 of them.
     """
     names = ("latent", "latent_raw")
-    draws = stack_draws(arrays_of(read_draws(tree, "posterior", *names)[[*names]]), names, N_DRAWS)
+    draws = stack_draws(values_of(read_draws(tree, "posterior", *names)[[*names]]), names, N_DRAWS)
     width = read_setting(tree, "width", 2.0)
     mapping = kernel_mapping(
         tree["constant_data/X"].to_numpy(), width if np.isfinite(width) else None
