@@ -52,7 +52,7 @@ from bsdr_models.compare.cross_validation import (
 )
 from bsdr_models.data.targets import Targets, read_classes
 from bsdr_models.data.training import Training, shared_training
-from bsdr_models.data.validation import validate_samples
+from bsdr_models.data.validation import find_classes, validate_samples
 from bsdr_models.dgplvm import DGPLVMClassifier
 from bsdr_models.estimators.base import WeightedFit
 from bsdr_models.estimators.classifier import ProbabilisticClassifier
@@ -476,8 +476,7 @@ def _encode(y: np.ndarray, models: Sequence[BaseEstimator]) -> tuple[np.ndarray,
     classes, *others = [np.unique(model.classes_) for model in models]
     if not all(np.array_equal(classes, each) for each in others):
         raise ValueError(f"members have different classes: {[classes, *others]}")
-    index = np.searchsorted(classes, y).clip(max=len(classes) - 1)
-    return classes, np.where(classes[index] == y, index, -1)
+    return classes, find_classes(y, classes)
 
 
 def _pool_held_out(
