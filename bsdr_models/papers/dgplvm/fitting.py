@@ -1,6 +1,6 @@
 """Fits of the paper's model as trees, and predictions from them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
@@ -8,9 +8,10 @@ import numpy as np
 import xarray as xr
 
 from bsdr_models.data.training import Training
-from bsdr_models.dgplvm.back_constraint import certain
-from bsdr_models.dgplvm.engines import N_DRAWS, calibrate, make_result
+from bsdr_models.dgplvm.back_constraint import Embedder, centroid_weights, certain, make_mapping
+from bsdr_models.dgplvm.engines import N_DRAWS, calibrate, make_embedder, make_result
 from bsdr_models.dgplvm.gp_classifier import fit_gp_classifier
+from bsdr_models.dgplvm.left_out import LeftOut, enforce_centroid_order
 from bsdr_models.dgplvm.map_search import Mode
 from bsdr_models.dgplvm.objective import choose_criterion
 from bsdr_models.dgplvm.posterior import DGPLVMPosterior, Draw, FitResult
@@ -20,8 +21,8 @@ from bsdr_models.dgplvm.problem import DGPLVMProblem, class_centroids
 from bsdr_models.dgplvm.trees import SPEC, make_tree, relevance
 from bsdr_models.estimators.calibration import Calibration
 from bsdr_models.inference import dims
-from bsdr_models.inference.datatree import Context
-from bsdr_models.inference.trees import read_draws
+from bsdr_models.inference.datatree import SAMPLE_DIMS, Context
+from bsdr_models.inference.trees import read, read_draws
 from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, TargetLike
 from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.options import COUNT, POSITIVE, StrOptions
@@ -45,6 +46,8 @@ Approximation = Literal["ep", "laplace"]
 APPROXIMATIONS = {"ep": EP, "laplace": LAPLACE}
 # Distance of class centroids, relative to the largest feature, that counts as rounding error.
 SAME_CENTROIDS = 1e-10
+# Embedder of one draw, and the latent coordinates (N, R) that its classifier is fitted to.
+Embedding = tuple[Embedder, FloatArray]
 # Dims of the free variables of the PyMC model.
 FREE_DIMS = {"latent_raw": (dims.BASIS, dims.COMPONENT), "theta": (THETA_DIM,)}
 
@@ -92,18 +95,26 @@ def predict(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
     """Class probabilities of new samples, by the Gaussian process classifier of Eqs. (1) to (3).
 
     Samples are placed by the back-constraint, Eq. (17). Of several draws the classifiers have one
-    kernel, and probabilities are averaged over at most 200 of them.
+    kernel, and probabilities are averaged over at most 200 of them. Those of the recommended model
+    are fitted to coordinates that the back-constraint gives each sample without its own.
 
     Parameters
     ----------
     tree : xarray.DataTree
-        From `fit`, or :func:`bsdr_models.from_trace`.
+        From `fit`, or :func:`bsdr_models.from_trace` of the paper's or of the recommended model.
     X : array-like of shape (M, D)
         Samples, scaled as those of the fit.
 
     Returns
     -------
     ndarray of shape (M, K)
+        Not calibrated if the tree is of a trace.
+
+    Raises
+    ------
+    ValueError
+        If the number of features is not that of the fit, or the tree does not have the
+        back-constraint of its model, or has not the metric of a ``DGPLVMClassifier``.
 
     See Also
     --------
@@ -122,25 +133,16 @@ def predict(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
     >>> dgplvm.predict(tree, scale(X)[1::3]).shape
     (50, 3)
     """
-    read = read_draws(tree, "posterior", "latent", "latent_raw")
-    latent, raw = (
-        read[name].to_numpy().reshape(-1, *read[name].shape[2:])
-        for name in ("latent", "latent_raw")
-    )
-    width = read_setting(tree, "width", 2.0)
-    mapping = kernel_mapping(
-        tree["constant_data/X"].to_numpy(), width if np.isfinite(width) else None
-    )
     approximation = APPROXIMATIONS[tree.attrs.get("approximation", "ep")]
+    read(tree, "fit", "y_index", "class_frequency")
     index = tree["fit/y_index"].to_numpy()
+    recommended = np.isfinite(read_setting(tree, "map_noise", np.nan))
+    embeddings = _recommended_embeddings if recommended else _papers_embeddings
     kernel = None
     draws = []
-    for i in evenly_spaced(len(latent), N_DRAWS):
-        functions, _ = fit_gp_classifier(
-            latent[i], index, kernel=kernel, approximation=approximation
-        )
+    for embedder, latent in embeddings(tree, index):
+        functions, _ = fit_gp_classifier(latent, index, kernel=kernel, approximation=approximation)
         kernel = functions.kernel
-        embedder = PaperEmbedder.of(mapping, raw[i])
         draws.append(Draw(embedder=embedder, functions=(functions,)))
     calibration = Calibration(
         temperature=tree.attrs.get("temperature", 1.0),
@@ -149,6 +151,48 @@ def predict(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
     )
     posterior = DGPLVMPosterior(draws=tuple(draws), calibration=calibration)
     return np.exp(posterior.log_probabilities(read_new(tree, X)))
+
+
+def _papers_embeddings(tree: xr.DataTree, index: IntArray) -> Iterator[Embedding]:
+    """Those of the paper's model, whose classifier is fitted to the latent coordinates."""
+    if "latent_raw" not in tree["posterior"]:
+        raise ValueError(
+            "the tree does not have the back-constraint of its model: give model= to from_trace"
+        )
+    width = read_setting(tree, "width", 2.0)
+    mapping = kernel_mapping(
+        tree["constant_data/X"].to_numpy(), width if np.isfinite(width) else None
+    )
+    for latent, raw in zip(*_some_draws(tree, "latent", "latent_raw"), strict=True):
+        yield PaperEmbedder.of(mapping, raw), latent
+
+
+def _recommended_embeddings(tree: xr.DataTree, index: IntArray) -> Iterator[Embedding]:
+    """Those of the recommended model without a metric: its classifier is fitted to left-out ones.
+
+    The back-constraint leaves each sample out, by classes (N,).
+    """
+    if "temperature" in tree.attrs:
+        raise ValueError(
+            "the tree is of DGPLVMClassifier and does not have its metric: use its predict_proba"
+        )
+    mapping = make_mapping(
+        tree["constant_data/X"].to_numpy(),
+        centroid_weights(index),
+        width=read_setting(tree, "map_width", 2.0),
+        noise=read_setting(tree, "map_noise", 0.02),
+    )
+    for latent in _some_draws(tree, "latent")[0]:
+        left_out = LeftOut.of(mapping, latent, index, (), make_mapping)
+        embedder = make_embedder(mapping, latent, index, [left_out])
+        yield embedder, enforce_centroid_order(left_out.latent, latent, index)
+
+
+def _some_draws(tree: xr.DataTree, *names: str) -> list[FloatArray]:
+    """At most `N_DRAWS` draws of variables, (S, ...)."""
+    read = read_draws(tree, "posterior", *names).stack(sample=SAMPLE_DIMS)
+    some = read.isel(sample=evenly_spaced(read.sizes["sample"], N_DRAWS))
+    return [some[name].transpose("sample", ...).to_numpy() for name in names]
 
 
 @dataclass(eq=False, repr=False)
