@@ -175,9 +175,10 @@ class GroupDraws:
     @classmethod
     def of(cls, tree: xr.DataTree) -> Self:
         """At most `N_DRAWS` draws of a tree."""
+        drawn = read_draws(tree, "posterior")
         if "target" not in tree.attrs:
             raise ValueError("the tree is no tree of a fit: from_trace makes one of a trace")
-        if "group_effect" not in read_draws(tree, "posterior"):
+        if "group_effect" not in drawn:
             raise ValueError("the tree has no group effects: give groups= to bsdr.build_model")
         posterior = read_draws(tree, "posterior", "coef", "bias", "group_scale", "group_effect")
         every = posterior.stack(sample=("chain", "draw")).transpose("sample", ...)

@@ -12,7 +12,7 @@ from bsdr_models.inference import datatree, dims
 from bsdr_models.inference.datatree import Context
 from bsdr_models.inference.result import Result
 from bsdr_models.numerics.arrays import FloatArray, SamplesLike, TargetLike
-from bsdr_models.options import Options, Sampling
+from bsdr_models.options import TOLERANCE, Options, Sampling, StrOptions, check_parameters
 from bsdr_models.papers.alignment import permute, signed_permutations
 from bsdr_models.papers.bsdr import gibbs, mean_field
 from bsdr_models.papers.bsdr.draws import BSDRDraws, ProjectionFactor
@@ -75,6 +75,7 @@ def fit(
     >>> tree["posterior/projection"].dims
     ('chain', 'draw', 'feature', 'component')
     """
+    check_parameters({"target": [StrOptions(("classes", "regression"))]}, locals(), "fit")
     return fit_tree(BSDRFit(**arguments), X, y, regression=target == "regression")
 
 
@@ -111,6 +112,7 @@ def predict(tree: xr.DataTree, X: SamplesLike, *, latent_scale: float | None = N
     >>> bsdr.predict(tree, scale(X)).shape
     (178, 3)
     """
+    check_parameters({"latent_scale": [TOLERANCE, None]}, locals(), "predict")
     draws = BSDRDraws.of(tree, latent_scale)
     if "group_effect" in tree["posterior"]:
         raise ValueError("the model has group effects: predict_groups(tree, X, groups) knows them")

@@ -114,7 +114,7 @@ def predict(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
     ------
     ValueError
         If the number of features is not that of the fit, or the tree does not have the
-        back-constraint of its model, or has not the metric of a ``DGPLVMClassifier``.
+        back-constraint of its model or the metric of a ``DGPLVMClassifier``.
 
     See Also
     --------
@@ -133,8 +133,8 @@ def predict(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
     >>> dgplvm.predict(tree, scale(X)[1::3]).shape
     (50, 3)
     """
-    approximation = APPROXIMATIONS[tree.attrs.get("approximation", "ep")]
     read(tree, "fit", "y_index", "class_frequency")
+    approximation = APPROXIMATIONS[tree.attrs.get("approximation", "ep")]
     index = tree["fit/y_index"].to_numpy()
     recommended = np.isfinite(read_setting(tree, "map_noise", np.nan))
     embeddings = _recommended_embeddings if recommended else _papers_embeddings
