@@ -4,7 +4,7 @@ For Markov chains: R-hat and effective sample sizes of identified quantities. Fo
 modes: convergence of the search, but never R-hat.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 import arviz_stats
@@ -17,6 +17,7 @@ from bsdr_models.inference.dims import CHAIN, COMPONENT, DRAW
 from bsdr_models.inference.spec import ModelSpec, find_spec
 from bsdr_models.inference.trees import read_draws
 from bsdr_models.numerics.folds import evenly_spaced
+from bsdr_models.options import check_parameters
 
 type Row = dict[str, Any]
 
@@ -101,6 +102,7 @@ def diagnose(
     >>> bool(table.loc["coef", "r_hat"] < 1.1)
     True
     """
+    check_parameters({"quantities": [Iterable, None]}, locals(), "diagnose")
     read_draws(tree, group)
     method = str(tree.attrs.get("inference_method", "mcmc"))
     if method not in (*MCMC, *SPREAD):

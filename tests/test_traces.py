@@ -11,11 +11,15 @@ import pandas as pd
 import pymc as pm
 import pytest
 import xarray as xr
+from scipy.spatial.distance import cdist, pdist
 from scipy.special import expit, softmax
+from scipy.stats import norm
 from sklearn.datasets import load_iris
+from sklearn.model_selection import LeaveOneOut
 from sklearn.preprocessing import scale
 
 from bsdr_models import (
+    DGPLVMClassifier,
     Sampling,
     align_draws,
     bm2pca,
@@ -27,6 +31,8 @@ from bsdr_models import (
     plots,
     report,
 )
+from bsdr_models.dgplvm.gp_classifier import fit_gp_classifier
+from bsdr_models.dgplvm.priors import MAP_MEAN_VARIANCE
 from bsdr_models.dgplvm.trees import SPEC as DGPLVM
 from bsdr_models.inference.spec import ModelSpec, find_spec
 
@@ -166,6 +172,63 @@ def test_the_papers_dgplvm_averages_over_draws():
         each.append(papers.dgplvm.predict(one, NEW))
     expected = each[0] + 2.0 * (each[1] - each[0]) + 2.0 * (each[2] - each[0])
     np.testing.assert_allclose(found, expected / 3.0 + 2.0 * each[0] / 3.0, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:The effect of Potentials")
+@pytest.mark.parametrize("y", [Y, Y > 0], ids=["three", "two"])
+def test_the_recommended_dgplvm_averages_over_draws(y):
+    """By dense matrices, with every sample left out in turn, and sums over latent functions."""
+    y = y.astype(int)
+    model = dgplvm.build_model(X, y, n_components=1, width=1.5, map_noise=0.1)
+    trace = trace_of(model, n_draws=4)
+    squares = cdist(np.vstack([X, NEW]), X, "sqeuclidean")
+    smooth = np.exp(-1.5 * squares / (2.0 * np.median(pdist(X, "sqeuclidean"))))
+    cross = smooth[len(X) :] + MAP_MEAN_VARIANCE
+    K = smooth[: len(X)] + MAP_MEAN_VARIANCE + 0.1 * np.eye(len(X))
+    variance = 1.1 + MAP_MEAN_VARIANCE - np.sum(cross * np.linalg.solve(K, cross.T).T, axis=1)
+    normal = norm.ppf((np.arange(2000) + 0.5) / 2000)[:, None, None]
+    kernel = None
+    expected = 0.0
+    for latent in draws_of(trace, "latent")[0]:
+        mean = np.mean([latent[y == c].mean(axis=0) for c in np.unique(y)], axis=0)
+        left_out = np.empty_like(latent)
+        own = np.empty(len(X))
+        for others, i in LeaveOneOut().split(X):
+            of_others = K[np.ix_(i, others)]
+            inverse = np.linalg.inv(K[np.ix_(others, others)])
+            left_out[i[0]] = mean + (of_others @ inverse @ (latent[others] - mean))[0]
+            own[i] = K[i, i] - np.sum(of_others @ inverse * of_others)
+        functions, _ = fit_gp_classifier(left_out, y, kernel=kernel)
+        kernel = functions.kernel
+        m, v = functions.moments(mean + cross @ np.linalg.solve(K, latent - mean))
+        p = norm.cdf(m + np.sqrt(v) * normal).mean(axis=0)
+        odds = np.log(p / (1.0 - p)) / (variance / own.mean())[:, None] ** 0.25
+        if odds.shape[1] == 1:
+            odds = np.column_stack([0.0 * odds, odds])
+        expected = expected + softmax(odds, axis=1) / 4
+    expected = 0.997 * expected + 0.003 / expected.shape[1]
+    found = papers.dgplvm.predict(from_trace(trace, X, y, DGPLVM), NEW)
+    known = np.minimum(Y_NEW, y.max())
+    assert loss(found, known) == pytest.approx(loss(expected, known), abs=1e-3)
+    np.testing.assert_allclose(found, expected, atol=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore:The effect of Potentials")
+def test_dgplvm_predicts_only_by_the_back_constraint_of_its_model():
+    model = dgplvm.build_model(X, Y, n_components=2)
+    trace = trace_of(model, n_draws=2)
+    free = {each.name: trace["posterior"][each.name].values for each in model.free_RVs}
+    given = from_trace(free, X, Y, DGPLVM, model=model)
+    whole = from_trace(trace, X, Y, DGPLVM)
+    np.testing.assert_allclose(
+        papers.dgplvm.predict(given, NEW), papers.dgplvm.predict(whole, NEW), atol=1e-6
+    )
+    free |= {"latent": trace["posterior/latent"].values}
+    with pytest.raises(ValueError, match="give model= to from_trace"):
+        papers.dgplvm.predict(from_trace(free, X, Y, DGPLVM), NEW)
+    fitted = DGPLVMClassifier(n_components=1).fit(X, Y)
+    with pytest.raises(ValueError, match="does not have its metric: use its predict_proba"):
+        papers.dgplvm.predict(fitted.idata_, NEW)
 
 
 def test_components_are_aligned():

@@ -33,6 +33,7 @@ from bsdr_models.inference.declaring import (
     NO_PRIORS,
     OwnPriors,
     Tensor,
+    named_model,
     read_declared,
     read_priors,
     starting_at,
@@ -181,7 +182,7 @@ def declare(
         COMPONENT: range(n_components),
         **coords,
     }
-    with pm.Model(name, coords=coords) as model:
+    with named_model(name, coords) as model:
         X_data = pm.Data("X", X, dims=(OBS, FEATURE))
         y = pm.Data("y_data", signs, dims=(OBS, axis))
         width = settings.projection_precision**-0.5

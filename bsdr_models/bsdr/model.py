@@ -35,6 +35,7 @@ from bsdr_models.inference.declaring import (
     draw_sign,
     log_phi,
     log_sign_probability,
+    named_model,
     read_declared,
     read_priors,
 )
@@ -183,7 +184,7 @@ def declare_hierarchical(
         dims.LABEL: labels,
         dims.CONTRAST: list(range(len(contrasts))),
     }
-    with pm.Model(name, coords=coords) as model:
+    with named_model(name, coords) as model:
         axes = RESPONSE_DIMS[: y_array.ndim]
         y_data = pm.Data("y_data", y_array, dims=axes)
         declare_constant("lapse", priors.lapse)

@@ -32,7 +32,7 @@ from sklearn.utils.validation import _num_samples, column_or_1d, has_fit_paramet
 
 from bsdr_models.compare.plane import check_probabilities
 from bsdr_models.data.targets import order_attrs, read_groups
-from bsdr_models.data.validation import check_samples, feature_names
+from bsdr_models.data.validation import check_samples, feature_names, read_labels
 from bsdr_models.estimators.base import Estimator, last_step
 from bsdr_models.inference.dims import FEATURE, LABEL, OBS
 from bsdr_models.inference.latent_grid import class_frequency
@@ -136,7 +136,7 @@ def cross_validated_map(
         "progressbar": ["boolean"],
     }
     check_parameters(allowed, locals(), "cross_validated_map")
-    refuse_frozen(estimator)
+    check_estimator("estimator", estimator)
     check_samples(X, y, groups)
     given = y
     y = read_classes(y)
@@ -214,6 +214,8 @@ def read_classes(y: TargetLike) -> np.ndarray:
             "one label"
         )
     kind = type_of_target(y, input_name="y")
+    if kind == "unknown":
+        read_labels(y)  # names the type of a label
     if kind not in ("binary", "multiclass"):
         raise ValueError(f"Unknown label type: y must hold one class per sample, got {kind}")
     return column_or_1d(y, warn=True)
@@ -247,8 +249,11 @@ def read_folds(
         kind = StratifiedKFold if groups is None else StratifiedGroupKFold
         cv = kind(int(cv), shuffle=True, random_state=int(rng.integers(2**31)))
     # A class with fewer samples than folds is missing from some test sets, which is harmless.
-    with recorded_warnings("The least populated class"):
-        folds = list(check_cv(cv, y, classifier=True).split(X, y, groups))
+    try:
+        with recorded_warnings("The least populated class"):
+            folds = list(check_cv(cv, y, classifier=True).split(X, y, groups))
+    except TypeError as error:  # of what is no pair
+        raise TypeError(f"cv must be a number of folds, a splitter or pairs: {error}") from error
     if not folds:
         raise ValueError("cv gives no folds: give a number of folds, a splitter or pairs")
     if not all(len(test) for _, test in folds):
@@ -335,13 +340,18 @@ def refuse_frozen(model: BaseEstimator) -> None:
 def check_models(models: Mapping[str, BaseEstimator], argument: str) -> None:
     """Raise a TypeError that names a member of an argument which is no probabilistic classifier."""
     for name, model in models.items():
-        if isinstance(model, type) or not (hasattr(model, "fit") and hasattr(model, "get_params")):
-            raise TypeError(f"{argument}[{name!r}] is not an estimator: {model!r}")
+        check_estimator(f"{argument}[{name!r}]", model)
         if not hasattr(model, "predict_proba"):
             kind = type(model).__name__
             raise TypeError(f"{argument}[{name!r}], {kind}, has no predict_proba")
-        with errors_name(f"{argument}[{name!r}]"):
-            refuse_frozen(model)
+
+
+def check_estimator(name: str, model: BaseEstimator) -> None:
+    """Raise a TypeError that names what is no estimator, or see `refuse_frozen`."""
+    if isinstance(model, type) or not (hasattr(model, "fit") and hasattr(model, "get_params")):
+        raise TypeError(f"{name} is not an estimator: {model!r}")
+    with errors_name(name):
+        refuse_frozen(model)
 
 
 def centres_groups(model: BaseEstimator) -> bool:

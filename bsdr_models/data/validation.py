@@ -110,15 +110,7 @@ def _read_table(estimator: BaseEstimator, X: object, *, reset: bool, sparse: boo
         others = [own for own, kind in zip(X.columns, kinds, strict=True) if kind not in NUMERIC]
         _check_numbers("X", {label: X[label] for label in others})
         return X if len(X.columns) else np.empty((len(X), 0))
-    if isinstance(X, Sequence) and len(X) and isinstance(X[0], Mapping):
-        raise TypeError("X is a list of dictionaries: give a data frame, as by pandas.DataFrame(X)")
-    is_list = isinstance(X, Sequence) and not isinstance(X, str | bytes)
-    if not is_list and not hasattr(X, "__array__"):
-        # NumPy may iterate over it for minutes.
-        raise TypeError(
-            f"X must be a matrix of samples and features, got {type(X).__name__}: give an array or "
-            "a data frame, such as adata.to_df() of AnnData and X.collect() of a lazy frame"
-        )
+    check_matrix(X)
     if isinstance(X, np.ma.MaskedArray):
         X = np.where(np.ma.getmaskarray(X), np.nan, X.data) if np.ma.is_masked(X) else X.data
     try:
@@ -128,6 +120,19 @@ def _read_table(estimator: BaseEstimator, X: object, *, reset: bool, sparse: boo
     if array.ndim == 2 and array.dtype.kind not in NUMERIC:
         _check_numbers("X", dict(enumerate(array.T)))
     return X
+
+
+def check_matrix(X: object) -> None:
+    """TypeError unless X may be a matrix: a list, an array or a table."""
+    if isinstance(X, Sequence) and len(X) and isinstance(X[0], Mapping):
+        raise TypeError("X is a list of dictionaries: give a data frame, as by pandas.DataFrame(X)")
+    is_list = isinstance(X, Sequence) and not isinstance(X, str | bytes)
+    if not is_list and not hasattr(X, "__array__"):
+        # NumPy may iterate over it for minutes.
+        raise TypeError(
+            f"X must be a matrix of samples and features, got {type(X).__name__}: give an array or "
+            "a data frame, such as adata.to_df() of AnnData and X.collect() of a lazy frame"
+        )
 
 
 def _check_sparse(matrix: Any, what: str) -> None:
@@ -233,10 +238,11 @@ def check_features(
             "X and y must be arrays, not pm.Minibatch or other symbols: a model is declared for "
             "the labels and shapes of all samples"
         )
+    check_matrix(X)
     check_order(X, y)
     array = check_array(X, dtype=np.float64, input_name="X")
     n_features = array.shape[1]
-    if n_components != int(n_components) or not 1 <= n_components <= n_features:
+    if n_components not in range(1, n_features + 1):
         raise ValueError(
             f"n_components must be an integer from 1 to {n_features}, got {n_components!r}"
         )
@@ -313,6 +319,7 @@ def read_weights(weights: object, X: object) -> FloatArray | None:
     if weights is None:
         return None
     check_order(X, weights)
+    _check_numbers("sample_weight", {0: np.asarray(weights).ravel()})
     found: FloatArray = _check_sample_weight(weights, X, dtype=np.float64, ensure_non_negative=True)
     if np.count_nonzero(found) < 2:
         raise ValueError("sample_weight is zero for all samples, or all but one")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bsdr_models.dgplvm.back_constraint import MappingEmbedder, make_mapping
+from bsdr_models.dgplvm.back_constraint import MappingEmbedder, MappingPrior, make_mapping
 from bsdr_models.dgplvm.gp_classifier import Covariance, damp_log_odds, fit_gp_classifier, link
 from bsdr_models.dgplvm.left_out import LeftOut, enforce_centroid_order
 from bsdr_models.dgplvm.map_search import Mode, collapse, fit_map
@@ -20,7 +20,7 @@ from bsdr_models.estimators.calibration import TemperaturePrior, judge
 from bsdr_models.inference.optimise import MapResult, advise
 from bsdr_models.inference.sampling import Schedule
 from bsdr_models.metrics import HeldOutScore
-from bsdr_models.numerics.arrays import FloatArray
+from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.numerics.relevance import LatentCoordinates
 
@@ -128,16 +128,7 @@ def fit_classifiers(
     of_parts = partial(LeftOut.of, prior, latent, y_index, make=make)
     judged = [of_parts(parts) for parts in mode.parts[:n_divisions]]
     singly = None if training.given is None else of_parts(mode.single_parts)
-    scale = float(np.mean([own.scale(latent, y_index) for own in judged]))
-    variance = np.mean([own.variance for own in judged], axis=0)
-    embedder = MappingEmbedder(
-        prior=prior,
-        mean=prior.mean_weights @ latent,
-        weights=prior.weights(latent),
-        scale=scale,
-        typical_variance=float(np.mean([own.typical_variance for own in judged])),
-        left_out_variance=np.where(variance > 0.0, variance, prior.left_out_variance()),
-    )
+    embedder = make_embedder(prior, latent, y_index, judged)
     classifiers = []
     log_odds = []
     for fold, left_out in zip(training.divisions, judged, strict=False):
@@ -156,10 +147,26 @@ def fit_classifiers(
         classifiers.append(functions)
         log_odds.append(damp_log_odds(odds, left_out.relative_variance)[:, None])
     mean = np.mean([own.latent for own in judged], axis=0)
-    cov = scale * variance[:, None, None] * np.eye(latent.shape[1])
+    variance = np.mean([own.variance for own in judged], axis=0)
+    cov = embedder.scale * variance[:, None, None] * np.eye(latent.shape[1])
     coordinates = LatentCoordinates(mean=mean, cov=cov)
     draw = Draw(embedder=embedder, functions=tuple(classifiers))
     return Classified(draw=draw, log_odds=log_odds, coordinates=coordinates)
+
+
+def make_embedder(
+    prior: MappingPrior, latent: FloatArray, y_index: IntArray, judged: Sequence[LeftOut]
+) -> MappingEmbedder:
+    """Embedder given latent coordinates (N, R), its scale by those left out in each division."""
+    variance = np.mean([own.variance for own in judged], axis=0)
+    return MappingEmbedder(
+        prior=prior,
+        mean=prior.mean_weights @ latent,
+        weights=prior.weights(latent),
+        scale=float(np.mean([own.scale(latent, y_index) for own in judged])),
+        typical_variance=float(np.mean([own.typical_variance for own in judged])),
+        left_out_variance=np.where(variance > 0.0, variance, prior.left_out_variance()),
+    )
 
 
 def calibrate(

@@ -44,6 +44,7 @@ from bsdr_models.inference import dims
 from bsdr_models.inference.declaring import (
     Tensor,
     declare_constant,
+    named_model,
     read_declared,
     read_priors,
     starting_at,
@@ -149,7 +150,7 @@ def build_model(
     latent = initial_coordinates(mapping, Y, y_index, n_components)
     raw = mapping.raw(mapping.shrink_towards_loo(latent))
     start = raw / np.sqrt((raw**2).mean(axis=0))
-    with pm.Model(name, coords=coords) as model:
+    with named_model(name, coords) as model:
         declare_constant("X", X_array, dims=(dims.OBS, dims.FEATURE))
         declare_constant("y_data", y_index, dims=(dims.OBS,))
         declare_constant("map_width", width)

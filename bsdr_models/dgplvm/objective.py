@@ -25,13 +25,15 @@ They are invariant under :math:`X \to XQ + 1b^\top` for every invertible Q.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
 
 from bsdr_models.dgplvm.back_constraint import MappingPrior
-from bsdr_models.dgplvm.priors import MAP_DOF, LogNormal, ParameterPrior
+from bsdr_models.dgplvm.priors import MAP_DOF, CriterionName, LogNormal, ParameterPrior
 from bsdr_models.dgplvm.problem import Evaluation, FeatureGram, evaluate
 from bsdr_models.numerics.arrays import FloatArray, IntArray
+from bsdr_models.options import StrOptions, check_parameters
 
 # A matrix is singular if an eigenvalue is below this share of the largest.
 _SINGULAR = 1e-12
@@ -141,6 +143,9 @@ def choose_criterion(name: str, n_components: int, n_classes: int, n_labelled: i
             f"n_components={n_components} is too large for {n_labelled} labelled samples: "
             f"{n_labelled - 1} at most"
         )
+    check_parameters(
+        {"criterion": [StrOptions(get_args(CriterionName))]}, {"criterion": name}, "D-GPLVM"
+    )
     few = n_components <= n_classes - 1
     if name == "auto":
         return "trace_ratio" if few else "total"

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from bsdr_models.data.validation import column_names, encode_classes, known_entries, read_numbers
 from bsdr_models.numerics.arrays import DeclaredTarget, TargetLike
+from bsdr_models.options import check_parameters
 
 # A symbolic variable; the annotations of PyTensor are partial.
 type Tensor = Any
@@ -79,6 +80,12 @@ def read_priors[P](priors: Any, default: P) -> tuple[P, OwnPriors]:
     if numbers:
         default = replace(default, **numbers)  # type: ignore[type-var]
     return default, OwnPriors(given=given)
+
+
+def named_model(name: str, coords: Mapping[str, Any]) -> pm.Model:
+    """Model whose variables have a prefix; ValueError unless that is text."""
+    check_parameters({"name": [str]}, {"name": name}, "build_model")
+    return pm.Model(name, coords=coords)
 
 
 def declare_constant(name: str, value: ArrayLike, dims: Sequence[str] = ()) -> Tensor:

@@ -20,6 +20,8 @@ def read(tree: xr.DataTree, group: str, *names: str) -> xr.Dataset:
             f"expected an xarray.DataTree, got {type(tree).__name__}; "
             "a fitted estimator keeps its tree in `idata_`"
         )
+    if unnamed := [each for each in (group, *names) if not isinstance(each, str)]:
+        raise TypeError(f"groups and variables of trees have names, got {unnamed[0]!r}")
     if group not in tree.children:
         raise ValueError(f"the tree has no group {group!r}; its groups are {sorted(tree.children)}")
     dataset = tree[group].to_dataset()

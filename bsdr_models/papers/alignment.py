@@ -6,7 +6,7 @@ meaningless, and R-hat can be large although chains have converged. :func:`align
 this after sampling, for trees of this package and of any other model.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, get_args
 
 import numpy as np
@@ -18,6 +18,7 @@ from bsdr_models.inference.trees import read_draws
 from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.numerics.linalg import rotations
+from bsdr_models.options import check_parameters
 
 Method = Literal["signed_permutation", "procrustes"]
 SUFFIX = "_aligned"
@@ -30,7 +31,7 @@ _MAX_ITER = 50
 def align_draws(
     tree: xr.DataTree,
     *,
-    loadings: str,
+    loadings: str = "projection",
     weights: str | None = None,
     others: Sequence[str] = (),
     component: str = COMPONENT,
@@ -48,7 +49,7 @@ def align_draws(
     ----------
     tree : xarray.DataTree
         Tree of any model; the group needs the dims chain and draw.
-    loadings : str
+    loadings : str, default="projection"
         Variable with a component dim.
     weights : str, optional
         Variable multiplied with the loadings over the component dim: weights of a classifier, or
@@ -75,7 +76,7 @@ def align_draws(
     Raises
     ------
     TypeError
-        If `tree` is not a DataTree.
+        If `tree` is not a DataTree, or names are no strings.
     ValueError
         If the group, a variable or the component dim is missing, draws are not finite, or a
         non-negative variable would be rotated.
@@ -115,6 +116,7 @@ def align_draws(
     """
     if method not in (methods := get_args(Method)):
         raise ValueError(f"method must be one of {methods}, got {method!r}")
+    check_parameters({"others": [Iterable]}, locals(), "align_draws")
     names = [loadings, *([] if weights is None else [weights]), *others]
     dataset = read_draws(tree, group, *names)
     flat = {name: _flat(dataset[name], component, f"{group}/{name}") for name in names}

@@ -176,18 +176,18 @@ class GroupDraws:
     @classmethod
     def of(cls, tree: xr.DataTree) -> Self:
         """At most `N_DRAWS` draws of a tree."""
+        drawn = read_draws(tree, "posterior")
         if "target" not in tree.attrs:
             raise ValueError("the tree is no tree of a fit: from_trace makes one of a trace")
-        posterior = read_draws(tree, "posterior")
-        if "group_effect" not in posterior:
+        if "group_effect" not in drawn:
             raise ValueError("the tree has no group effects: give groups= to bsdr.build_model")
         names = ["coef", "bias", "group_scale", "group_effect"]
         if tree.attrs["target"] == "regression":
             names.append("noise_scale")
         return cls(
             draws=take_draws(tree, SPEC, names, N_DRAWS),
-            groups=posterior[GROUP].values.tolist(),
-            labels=posterior[LABEL].values,
+            groups=drawn[GROUP].values.tolist(),
+            labels=drawn[LABEL].values,
             target=tree.attrs["target"],
             lapse=read_setting(tree, "lapse", 0.0),
         )

@@ -147,6 +147,8 @@ def from_trace(
 
 def _read(trace: Any, spec: ModelSpec, model: "pm.Model | None") -> xr.DataTree:
     """A trace as a tree of finite draws, with the constants of the model if it is given."""
+    if model is not None and not hasattr(model, "named_vars_to_dims"):
+        raise TypeError(f"model must be a pymc.Model, got {type(model).__name__}")
     if isinstance(trace, dict):
         named = spec.variables if model is None else model.named_vars_to_dims
         trace = xr.Dataset({name: _name_dims(name, each, named) for name, each in trace.items()})

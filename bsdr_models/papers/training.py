@@ -11,7 +11,13 @@ from sklearn.utils.validation import check_array, check_consistent_length
 
 from bsdr_models.bm2pca.subspace import Settings, initial_state
 from bsdr_models.data.targets import Targets, read_classes
-from bsdr_models.data.validation import MAX_RAW, check_features, column_names, read_numbers
+from bsdr_models.data.validation import (
+    MAX_RAW,
+    check_features,
+    check_matrix,
+    column_names,
+    read_numbers,
+)
 from bsdr_models.inference.datatree import Context
 from bsdr_models.inference.dims import FEATURE
 from bsdr_models.numerics.arrays import FloatArray, SamplesLike, TargetLike
@@ -53,6 +59,7 @@ def read_training(
 
 def read_new(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
     """New samples (M, D) as a finite array, of as many features as those of a tree."""
+    check_matrix(X)
     array: FloatArray = check_array(X, dtype=np.float64, input_name="X")
     group = "posterior" if FEATURE in tree["posterior"].sizes else "constant_data"
     n_features = tree[group].sizes[FEATURE]

@@ -14,6 +14,7 @@ from bsdr_models.inference.trees import read
 from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.association import FOUND
 from bsdr_models.numerics.relevance import feature_relevance, rescale_to_median_size
+from bsdr_models.options import COUNT, check_number
 from bsdr_models.plots._read import APPROXIMATE, caveats
 from bsdr_models.plots._style import (
     GREY,
@@ -205,8 +206,7 @@ def plot_features(
     >>> model = BSDRClassifier(random_state=0).fit(*load_wine(return_X_y=True, as_frame=True))
     >>> ax = plots.plot_features(model.idata_, n_features=8)
     """
-    if n_features < 1:
-        raise ValueError(f"n_features must be positive, got {n_features}")
+    check_number("n_features", n_features, COUNT)
     table = features_table(tree, stability=stability)
     top = table.isel({FEATURE: slice(n_features)})
     n = top.sizes[FEATURE]

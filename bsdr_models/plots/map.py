@@ -3,6 +3,7 @@
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ from bsdr_models.inference.trees import read
 from bsdr_models.lazy import annex
 from bsdr_models.metrics import HeldOutScore, log_losses
 from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray, TargetLike
+from bsdr_models.options import Number, check_parameters
 from bsdr_models.plots import _layers
 from bsdr_models.plots._layers import OPACITY, STEPS, SURE, Samples
 from bsdr_models.plots._read import Classes, Values, caveats, label_values, read_target
@@ -210,8 +212,8 @@ def plot_map(
     >>> model = DGPLVMClassifier(random_state=0).fit(X[::2], y[::2])
     >>> ax = plots.plot_map(model.predict_idata(X[1::2], y[1::2]))
     """
-    if names < 0:
-        raise ValueError(f"names must not be negative, got {names}")
+    allowed = ["boolean", Number(Integral, 0, np.inf, closed="left")]
+    check_parameters({"names": allowed}, locals(), "plot_map")
     shown = read_map(tree, group, space, groups, uncertainty, label)
     return draw_map(shown, names=names, uncertainty=uncertainty, ax=ax)
 

@@ -6,6 +6,7 @@ compute with or to refuse by itself to each. Warnings are errors, except those e
 
 from copy import deepcopy
 from dataclasses import fields
+from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
@@ -14,7 +15,19 @@ import pytest
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning, DataConversionWarning, NotFittedError
 
-from bsdr_models import BM2PCAPriors, DGPLVMPriors
+from bsdr_models import (
+    BM2PCAPriors,
+    BSDRClassifier,
+    DGPLVMPriors,
+    align_draws,
+    bsdr,
+    compare_models,
+    cross_validated_map,
+    from_trace,
+    papers,
+    plots,
+    predict_groups,
+)
 from bsdr_models.bm2pca.model import declared_targets
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.data.targets import read_classes
@@ -652,3 +665,58 @@ def test_the_limit_of_iterations_warns_and_the_result_is_usable(zoo, kind):
     assert not model.interrupted_
     assert model.n_iter_ == 2 + (kind == "BM2PCAClassifier")  # with the initial value
     zoo.assert_finite(model, zoo.X)
+
+
+# -------------------------------------------------------------------------------- functions
+
+# Calls with a value of another kind, and what the error says of it.
+OTHER_KINDS = {
+    "tree": (lambda tree, X, y, bad: align_draws(bad), "expected an xarray.DataTree"),
+    "groups of a tree": (
+        lambda tree, X, y, bad: predict_groups(bad, X, y),
+        "expected an xarray.DataTree",
+    ),
+    "mode": (lambda tree, X, y, bad: papers.dgplvm.predict(bad, X), "expected an xarray.DataTree"),
+    "model": (
+        lambda tree, X, y, bad: from_trace(tree, X, y, bsdr.SPEC, model=bad),
+        "model must be a pymc.Model",
+    ),
+    "loadings": (lambda tree, X, y, bad: align_draws(tree, loadings=bad), "have names, got"),
+    "group": (lambda tree, X, y, bad: plots.map_table(tree, group=bad), "have names, got"),
+    "estimator": (lambda tree, X, y, bad: cross_validated_map(bad, X, y), "is not an estimator"),
+    "samples": (lambda tree, X, y, bad: bsdr.build_model(bad, y), "X (must be a matrix|is a list)"),
+    "new samples": (
+        lambda tree, X, y, bad: papers.bsdr.predict(tree, bad),
+        "X (must be a matrix|is a list)",
+    ),
+    "name": (lambda tree, X, y, bad: bsdr.build_model(X, y, name=bad), "'name' .* must be an in"),
+    "weights": (lambda tree, X, y, bad: BSDRClassifier().fit(X, y, sample_weight=bad), "weight"),
+    "features": (lambda tree, X, y, bad: plots.plot_features(tree, n_features=bad), "n_features"),
+    "scale": (lambda tree, X, y, bad: papers.bsdr.predict(tree, X, latent_scale=bad), "latent_sc"),
+    "target": (lambda tree, X, y, bad: papers.bsdr.fit(X, y, target=bad), "'target' .* must be"),
+    "criterion": (
+        lambda tree, X, y, bad: papers.dgplvm.build_model(X, y, n_components=1, criterion=bad),
+        "'criterion' .* must be",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OTHER_KINDS)
+def test_values_of_another_kind_are_refused_by_name(zoo, case):
+    call, message = OTHER_KINDS[case]
+    tree = zoo.fitted("bsdr").idata_
+    for bad in ([{"a": 1}, {"a": 2}], {1, 2}, b"ab"):
+        with pytest.raises(REFUSALS, match=message):
+            call(tree, zoo.X, zoo.y, bad)
+
+
+def test_labels_that_are_decimals_are_refused_by_their_type(zoo):
+    labels = [Decimal(value) for value in zoo.y.tolist()]
+    with pytest.raises(ValueError, match="y has labels of type Decimal"):
+        compare_models(zoo.X, labels)
+
+
+@pytest.mark.parametrize("cv", [[1, 2], {3}])
+def test_folds_that_are_no_pairs_are_refused(zoo, cv):
+    with pytest.raises(TypeError, match="cv must be a number of folds, a splitter or pairs"):
+        cross_validated_map(BSDRClassifier(), zoo.X, zoo.y, cv=cv)

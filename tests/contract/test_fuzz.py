@@ -50,6 +50,7 @@ OPENINGS = (
     r"X is sparse, so never scaled, and ",
     r"y should be a 1d array, got an array of shape",
     r"label \d of y is the same in every sample",
+    r"criterion=.inverse_trace. needs n_components",
 )
 SHORT = {"priors__weight": 10.0, "optimization__max_iter": 3}
 UNSCALED = {"standardize": False}

@@ -238,7 +238,7 @@ def test_the_unit_of_an_effect_is_that_of_the_samples_that_the_model_sees():
 @pytest.mark.parametrize(
     ("keywords", "message"),
     [
-        ({"n_features": 0}, "n_features must be positive"),
+        ({"n_features": 0}, "n_features must be an int in the range"),
         ({"stability": stability_of(["x", "y"], [0.0, 1.0])}, "of other features"),
         ({"stability": xr.Dataset()}, "with 'frequency'"),
     ],

@@ -56,6 +56,7 @@ from bsdr_models.inference.declaring import (
     NO_PRIORS,
     OwnPriors,
     Tensor,
+    named_model,
     read_priors,
     starting_at,
 )
@@ -201,7 +202,7 @@ def declare(
         # A Python float such as 0.5 would become single precision, and its log gamma as well.
         return own.declare(pm.Gamma, name, np.float64(shape), np.float64(rate), dims=axes)
 
-    with pm.Model(name, coords=coords) as model:
+    with named_model(name, coords) as model:
         X_data = pm.Data("X", X, dims=ROW_DIMS)
         # PyMC has no NaN in data.
         y_data = pm.Data("y_data", np.where(np.isnan(y), np.inf, y), dims=score_dims)

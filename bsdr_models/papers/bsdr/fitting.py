@@ -13,7 +13,7 @@ from bsdr_models.inference import datatree, dims
 from bsdr_models.inference.datatree import Context
 from bsdr_models.inference.result import Result
 from bsdr_models.numerics.arrays import FloatArray, SamplesLike, TargetLike
-from bsdr_models.options import Options, Sampling
+from bsdr_models.options import TOLERANCE, Options, Sampling, StrOptions, check_parameters
 from bsdr_models.papers.bsdr import gibbs, mean_field
 from bsdr_models.papers.bsdr.draws import N_DRAWS, NAMES, BSDRDraws, ProjectionFactor
 from bsdr_models.papers.bsdr.mean_field import Data, State, without_shared_axis
@@ -54,6 +54,7 @@ def fit(
     **arguments: Any,
 ) -> xr.DataTree:
     """Posterior of the paper's model as a tree."""
+    check_parameters({"target": [StrOptions(("classes", "regression"))]}, locals(), "fit")
     return fit_tree(PaperBSDRClassifier, X, y, regression=target == "regression", **arguments)
 
 
@@ -69,6 +70,7 @@ def fit(
 )
 def predict(tree: xr.DataTree, X: SamplesLike, *, latent_scale: float | None = None) -> FloatArray:
     """Class probabilities of new samples, means over draws as in Appendix B of the paper."""
+    check_parameters({"latent_scale": [TOLERANCE, None]}, locals(), "predict")
     draws = BSDRDraws.of(tree, latent_scale)
     if "group_effect" in tree["posterior"]:
         raise ValueError("the model has group effects: predict_groups(tree, X, groups) knows them")

@@ -36,6 +36,7 @@ from bsdr_models.inference.declaring import (
     OwnPriors,
     Tensor,
     declare_constant,
+    named_model,
     read_priors,
     starting_at,
 )
@@ -128,7 +129,7 @@ def build_model(
     }
     both = (dims.COMPONENT, dims.LABEL)
     by_sample = (dims.OBS, dims.COMPONENT)
-    with pm.Model(name, coords=coords) as model:
+    with named_model(name, coords) as model:
         X_data = pm.Data("X", X_array, dims=(dims.OBS, dims.FEATURE))
         response = RESPONSE_DIMS[: y_array.ndim]
         y_data = pm.Data("y_data", y_array, dims=response)

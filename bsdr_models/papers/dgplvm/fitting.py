@@ -1,6 +1,6 @@
 """Fits of the paper's model as trees, and predictions from them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
@@ -9,9 +9,10 @@ import xarray as xr
 
 from bsdr_models.data.training import Training
 from bsdr_models.data.validation import fit_scaler
-from bsdr_models.dgplvm.back_constraint import certain
-from bsdr_models.dgplvm.engines import N_DRAWS, calibrate, make_result
+from bsdr_models.dgplvm.back_constraint import Embedder, centroid_weights, certain, make_mapping
+from bsdr_models.dgplvm.engines import N_DRAWS, calibrate, make_embedder, make_result
 from bsdr_models.dgplvm.gp_classifier import fit_gp_classifier
+from bsdr_models.dgplvm.left_out import LeftOut, enforce_centroid_order
 from bsdr_models.dgplvm.map_search import Mode
 from bsdr_models.dgplvm.objective import choose_criterion
 from bsdr_models.dgplvm.posterior import DGPLVMPosterior, Draw, FitResult
@@ -22,8 +23,8 @@ from bsdr_models.dgplvm.trees import SPEC, make_tree, relevance
 from bsdr_models.estimators.calibration import Calibration
 from bsdr_models.inference import dims
 from bsdr_models.inference.datatree import Context
-from bsdr_models.inference.trees import read_draws
-from bsdr_models.numerics.arrays import FloatArray, SamplesLike, TargetLike
+from bsdr_models.inference.trees import read, read_draws
+from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, TargetLike
 from bsdr_models.numerics.scaling import HUGE, Scaler
 from bsdr_models.options import COUNT, POSITIVE, StrOptions
 from bsdr_models.papers.dgplvm.laplace import LAPLACE
@@ -50,6 +51,8 @@ APPROXIMATIONS = {"ep": EP, "laplace": LAPLACE}
 SAME_UNITS = 0.25
 # Distance of class centroids, relative to the largest feature, that counts as rounding error.
 SAME_CENTROIDS = 1e-10
+# Embedder of one draw, and the latent coordinates (N, R) that its classifier is fitted to.
+Embedding = tuple[Embedder, FloatArray]
 # Dims of the free variables of the PyMC model.
 FREE_DIMS = {"latent_raw": (dims.BASIS, dims.COMPONENT), "theta": (THETA_DIM,)}
 
@@ -67,27 +70,26 @@ def fit(X: SamplesLike, y: TargetLike, **arguments: Any) -> xr.DataTree:
     return fit_tree(PaperDGPLVMClassifier, X, y, **arguments)
 
 
-@with_sections(PREDICT, folder="dgplvm", draws="", more="")
+@with_sections(
+    PREDICT, folder="dgplvm", draws=" of the paper's or the\n    recommended model", more=""
+)
 def predict(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
     """Class probabilities of new samples, by the Gaussian process classifier of Eqs. (1) to (3).
 
     Samples are placed by the back-constraint, Eq. (17). Of several draws the classifiers have one
-    kernel, and probabilities are averaged over at most 200 of them.
+    kernel, and probabilities are averaged over at most 200 of them. Those of the recommended model
+    are fitted to coordinates that the back-constraint gives each sample without its own.
     """
-    names = ("latent", "latent_raw")
-    draws = stack_draws(values_of(read_draws(tree, "posterior", *names)[[*names]]), names, N_DRAWS)
-    width = read_setting(tree, "width", 2.0)
-    mapping = kernel_mapping(
-        tree["constant_data/X"].to_numpy(), width if np.isfinite(width) else None
-    )
+    read(tree, "fit", "y_index", "class_frequency")
     approximation = APPROXIMATIONS[tree.attrs.get("approximation", "ep")]
     index = tree["fit/y_index"].to_numpy()
+    recommended = np.isfinite(read_setting(tree, "map_noise", np.nan))
+    embeddings = _recommended_embeddings if recommended else _papers_embeddings
     kernel = None
     classified = []
-    for latent, raw in zip(*draws.values(), strict=True):
+    for embedder, latent in embeddings(tree, index):
         functions, _ = fit_gp_classifier(latent, index, kernel=kernel, approximation=approximation)
         kernel = functions.kernel
-        embedder = PaperEmbedder.of(mapping, raw)
         classified.append(Draw(embedder=embedder, functions=(functions,)))
     calibration = Calibration(
         temperature=tree.attrs.get("temperature", 1.0),
@@ -96,6 +98,47 @@ def predict(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
     )
     posterior = DGPLVMPosterior(draws=tuple(classified), calibration=calibration)
     return np.exp(posterior.log_probabilities(read_new(tree, X)))
+
+
+def _papers_embeddings(tree: xr.DataTree, index: IntArray) -> Iterator[Embedding]:
+    """Those of the paper's model, whose classifier is fitted to the latent coordinates."""
+    if "latent_raw" not in tree["posterior"]:
+        raise ValueError(
+            "the tree does not have the back-constraint of its model: give model= to from_trace"
+        )
+    width = read_setting(tree, "width", 2.0)
+    mapping = kernel_mapping(
+        tree["constant_data/X"].to_numpy(), width if np.isfinite(width) else None
+    )
+    for latent, raw in zip(*_some_draws(tree, "latent", "latent_raw"), strict=True):
+        yield PaperEmbedder.of(mapping, raw), latent
+
+
+def _recommended_embeddings(tree: xr.DataTree, index: IntArray) -> Iterator[Embedding]:
+    """Those of the recommended model without a metric: its classifier is fitted to left-out ones.
+
+    The back-constraint leaves each sample out, by classes (N,).
+    """
+    if "temperature" in tree.attrs:
+        raise ValueError(
+            "the tree is of DGPLVMClassifier and does not have its metric: use its predict_proba"
+        )
+    mapping = make_mapping(
+        tree["constant_data/X"].to_numpy(),
+        centroid_weights(index),
+        width=read_setting(tree, "map_width", 2.0),
+        noise=read_setting(tree, "map_noise", 0.02),
+    )
+    for latent in _some_draws(tree, "latent")[0]:
+        left_out = LeftOut.of(mapping, latent, index, (), make_mapping)
+        embedder = make_embedder(mapping, latent, index, [left_out])
+        yield embedder, enforce_centroid_order(left_out.latent, latent, index)
+
+
+def _some_draws(tree: xr.DataTree, *names: str) -> list[FloatArray]:
+    """At most `N_DRAWS` draws of variables, (S, ...)."""
+    drawn = read_draws(tree, "posterior", *names)[[*names]]
+    return [*stack_draws(values_of(drawn), names, N_DRAWS).values()]
 
 
 @dataclass(eq=False, repr=False)

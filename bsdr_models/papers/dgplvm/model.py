@@ -35,6 +35,7 @@ from bsdr_models.inference.declaring import (
     declare_constant,
     draw_sign,
     log_sign_probability,
+    named_model,
     read_priors,
     starting_at,
 )
@@ -160,7 +161,7 @@ def build_model(
         LABEL: classes,
         THETA_DIM: THETA,
     }
-    with pm.Model(name, coords=coords) as model:
+    with named_model(name, coords) as model:
         declare_constant("X", X_array, dims=(OBS, FEATURE))
         declare_constant("y_data", y_index, dims=(OBS,))
         declare_constant("width", np.inf if width is None else width)
