@@ -324,13 +324,6 @@ def test_rows_beyond_computing_are_refused_by_column(zoo, kind):
     zoo.assert_finite(model, with_value(X, -1e60))
 
 
-def test_other_widths_are_refused_with_both_numbers(zoo, kind):
-    for columns in (3, 8):
-        X = np.tile(zoo.X, 2)[:, :columns]
-        with pytest.raises(ValueError, match=f"has {columns} features.*expecting 4 features"):
-            zoo.fitted(kind).predict(X)
-
-
 # ---------------------------------------------------------------------------------- targets
 
 TEXT = np.array(["a", "b", "c"])
