@@ -240,7 +240,7 @@ def assert_taken(zoo, model, X, y, score):
 
 
 @pytest.mark.filterwarnings("ignore:.*samples that resemble each other")
-@pytest.mark.in_turn("kind", ROWS_TAKEN, times=2)
+@pytest.mark.in_turn("kind", ROWS_TAKEN)
 def test_rows_are_taken(zoo, kind, case):
     model = zoo.make(kind)
     if case == "one_feature" and not kind.endswith("GPLVMClassifier"):
@@ -257,10 +257,10 @@ def test_types_are_taken(zoo, case):
 FEW_ROWS = {"two": [0, 20], "three": [0, 20, 40], "two_of_each": [0, 1, 20, 21]}
 
 
-@pytest.mark.in_turn("name", FEW_ROWS)
-def test_few_rows(zoo, name, case):
+@pytest.mark.in_turn("kind", FEW_ROWS)
+def test_few_rows(zoo, kind, case):
     rows = FEW_ROWS[case]
-    model = zoo.fit(zoo.make(name), zoo.X[rows], zoo.target(name)[rows])
+    model = zoo.fit(zoo.make(kind), zoo.X[rows], zoo.target(kind)[rows])
     zoo.assert_finite(model, zoo.X)
 
 
