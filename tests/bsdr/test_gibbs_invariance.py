@@ -120,8 +120,7 @@ CASES = [
     for i, kind in enumerate(KINDS)
     for j, target in enumerate(TARGETS)
 ]
-
-
+# The case of the fast tests.
 FAST = ("rowwise", "multilabel")
 
 
