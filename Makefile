@@ -18,12 +18,12 @@ WORKERS ?= auto
 # Tests evaluate PyMC models a few times, which takes less time than compiling them well: the fast ones
 # evaluate them by Python, and the C of the slow ones is compiled without optimisation.
 QUICK := PYTENSOR_FLAGS=mode=FAST_COMPILE,cxx=
-# Tests in which other packages take part: fits, checks of scikit-learn, tables, PyMC models, trees,
-# files, plots and Dask arrays.
+# Tests in which other packages take part: fits, checks of scikit-learn, tables, PyMC models, files,
+# plots and Dask arrays.
 LOWEST_TESTS := $(addprefix tests/,contract/test_estimators.py contract/test_tables.py inference/test_datatree.py \
 	inference/test_engines.py inference/test_parallel.py plots/test_every_picture.py \
 	test_dask_arrays.py test_persistence.py test_readme.py) \
-	$(wildcard tests/*/test_model.py tests/*/test_trees.py)
+	$(wildcard tests/*/test_model.py)
 # Folder of the archives that `package` builds; a temporary one if not named.
 DIST ?=
 # Fits of bench-full side by side, of one thread each; -1 is all cores.
@@ -57,9 +57,10 @@ test: $(STAMP)  ## The fast tests
 test-slow: $(STAMP)  ## Statistical tests, samplers and notebooks
 	PYTENSOR_FLAGS=gcc__cxxflags=-O0 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m slow --durations=20
 
-# With a cache of compiled functions of its own: the versions of Numba delete each other's.
+# With a cache of compiled functions of its own: the versions of Numba delete each other's. In one
+# process, since each other one imports and collects everything first.
 test-lowest: $(LOWEST_STAMP)  ## Tests of what depends on other packages, with the oldest that are allowed
-	NUMBA_CACHE_DIR=$(CURDIR)/$(LOWEST)/numba $(QUICK) $(LOWEST)/$(PROGRAMS)/python -m pytest -q -n $(WORKERS) --dist worksteal \
+	NUMBA_CACHE_DIR=$(CURDIR)/$(LOWEST)/numba $(QUICK) $(LOWEST)/$(PROGRAMS)/python -m pytest -q \
 		-m "not slow" -W default --durations=20 $(LOWEST_TESTS)
 
 package: $(STAMP)  ## Build the sdist and from it the wheel, install it into an empty environment, use it

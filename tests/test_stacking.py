@@ -24,7 +24,7 @@ from bsdr_models import (
     cross_validated_map,
     plots,
 )
-from bsdr_models.compare.stacking import FLOOR, SHRINKAGE, log_pool, pool_loss, pool_weights
+from bsdr_models.compare.stacking import FLOOR, SHRINKAGE, log_pool, pool_weights
 
 X, Y = load_wine(return_X_y=True)
 X, Y = X[::3], Y[::3]
@@ -81,18 +81,6 @@ class TestWeights:
              for a in steps] for b in steps
         ]  # fmt: skip
         np.testing.assert_allclose(sd, np.sqrt(np.diag(np.linalg.inv(hessian))), rtol=1e-3)
-
-    def test_gradient_and_hessian_are_those_of_the_loss(self):
-        log_p, y = simulated()
-        precision, at, h = np.diag([1.0, 2.0, 3.0]) + 0.5, np.array([0.2, 0.7, 0.4]), 1e-5
-        steps = h * np.eye(3)
-        _, gradient, hessian = pool_loss(at, log_p, y, precision)
-        ahead, behind = ([pool_loss(at + sign * d, log_p, y, precision) for d in steps]
-                         for sign in (1.0, -1.0))  # fmt: skip
-        slopes = [(a[0] - b[0]) / (2.0 * h) for a, b in zip(ahead, behind, strict=True)]
-        np.testing.assert_allclose(gradient, slopes, rtol=1e-6)
-        curvature = [(a[1] - b[1]) / (2.0 * h) for a, b in zip(ahead, behind, strict=True)]
-        np.testing.assert_allclose(hessian, curvature, rtol=1e-6)
 
     def test_equal_members_have_equal_weights(self):
         log_p, y = simulated(n_members=1)

@@ -27,7 +27,6 @@ from bsdr_models.bm2pca import model as bm2pca_model
 from bsdr_models.bm2pca import subspace
 from bsdr_models.bm2pca.posterior import SparseMetric
 from bsdr_models.bsdr import leapfrog
-from bsdr_models.bsdr.conjugate import Statistics
 from bsdr_models.bsdr.feature_map import FeatureMap
 from bsdr_models.bsdr.model import declare_hierarchical
 from bsdr_models.bsdr.posterior import Coordinates
@@ -186,14 +185,6 @@ def test_density_and_coordinates_of_bsdr(target):
     ]
     for name in ("axes", "shift", "share", "maps"):
         assert_allclose(*(getattr(own, name) for own in coordinates), atol=1e-8)
-
-
-def test_statistics_of_real_outputs():
-    found, expected = bsdr_problems("regression")
-    tau, sigma = np.array([0.3, 1.0]), np.array([0.5, 2.0])
-    weighted = Statistics.learn(found.X, found.y, 1.0, found.weights)
-    again = Statistics.learn(expected.X, expected.y, 1.0)
-    assert_allclose(weighted.log_marginal(1, tau, sigma), again.log_marginal(1, tau, sigma))
 
 
 @pytest.mark.usefixtures("uncompiled")

@@ -4,6 +4,7 @@ import numpy as np
 import pymc as pm
 import pytest
 from pymc.initial_point import make_initial_point_fn
+from pytensor.compile.mode import Mode
 from sklearn.datasets import load_iris
 
 from bsdr_models import (
@@ -18,7 +19,7 @@ from bsdr_models import (
 from bsdr_models.bm2pca import HingeLoss
 from bsdr_models.papers import PaperBM2PCAClassifier, PaperBSDRClassifier, PaperDGPLVMClassifier
 
-FAST = {"mode": "FAST_COMPILE"}
+FAST = {"mode": Mode("py", None)}
 SHORT = {"sampling": Sampling(chains=2, draws=200, tune=200), "random_state": 0}
 SLOW = pytest.mark.slow
 FULL_RANK = {**SHORT, "temperature": 1.0}

@@ -11,7 +11,6 @@ from scipy import sparse
 from scipy.special import expit, softmax
 from sklearn.datasets import load_wine
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import log_loss
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
@@ -224,14 +223,3 @@ def test_one_class_against_the_rest_as_the_paper_prints_it():
     X, y = load_wine(return_X_y=True)
     model = OneVsRestClassifier(PaperBM2PCAClassifier(3, random_state=0)).fit(X[::2], y[::2])
     assert model.score(X[1::2], y[1::2]) > 0.93
-
-
-def test_the_papers_model_is_fitted_to_many_features():
-    """Their loadings are too many numbers for the tree, not for predictions."""
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((20, 2000))
-    model = PaperBM2PCAClassifier(10, max_iter=3, random_state=0)
-    with pytest.warns(ConvergenceWarning):
-        model.fit(X, np.arange(20) % 2)
-    assert "loadings" not in model.idata_["posterior"]
-    np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)

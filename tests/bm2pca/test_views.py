@@ -1,4 +1,4 @@
-"""Views of BM2PCA: sufficient statistics of complete and incomplete data."""
+"""Views of BM2PCA: what has no value, and principal scores."""
 
 from dataclasses import replace
 
@@ -12,48 +12,9 @@ from bsdr_models.bm2pca.views import make_view
 from bsdr_models.papers.bm2pca import mean_field as mf
 from bsdr_models.papers.bm2pca.loss_augmentation import margins_of
 
-FORMS = {"tall": (9, 5), "wide": (6, 14), "square": (7, 7)}
-
-
-def rows(form, *, seed=0):
-    rng = np.random.default_rng([43, seed])
-    return rng.standard_normal(FORMS[form]) + rng.standard_normal(FORMS[form][1])
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_sums_of_a_complete_view(form):
-    X = rows(form)
-    n, d = X.shape
-    view = make_view(X)
-    assert (view.basis is not None) == (form == "wide")
-    basis = np.eye(d) if view.basis is None else view.basis
-    np.testing.assert_allclose(basis.T @ basis, np.eye(basis.shape[1]), atol=1e-12)
-    np.testing.assert_allclose(view.X @ basis.T, X, atol=1e-12)
-    np.testing.assert_allclose(basis @ view.total, X.sum(axis=0), atol=1e-12)
-    assert view.square == pytest.approx(np.sum(X**2), rel=1e-12)
-    np.testing.assert_array_equal(view.count, [n])
-    assert (view.n_features, view.copies, view.n_observed) == (d, d, n * d)
-    assert view.mask is None
-
-
-def test_counts_of_a_view_with_missing_values():
-    X = rows("wide")
-    rng = np.random.default_rng(1)
-    gone = rng.random(X.shape) < 0.3
-    gone[2], gone[:, 4] = True, True  # a row and a feature without any entry
-    X[gone] = np.nan
-    view = make_view(X)
-    assert view.basis is None
-    assert (view.n_features, view.copies, view.n_observed) == (14, 1, np.sum(~gone))
-    np.testing.assert_array_equal(view.mask, ~gone)
-    np.testing.assert_array_equal(view.count, np.sum(~gone, axis=0))
-    np.testing.assert_array_equal(view.X[gone], 0.0)
-    np.testing.assert_allclose(view.total, np.nansum(X, axis=0))
-    assert view.square == pytest.approx(np.nansum(X**2))
-
 
 def test_an_empty_sample_and_feature_have_their_priors():
-    X = rows("tall")
+    X = np.random.default_rng(43).standard_normal((9, 5)) + 1.0
     X[2], X[:, 4] = np.nan, np.nan
     y = np.where(np.arange(9) % 2, 1.0, -1.0)[:, None]
     y[2] = 0.0

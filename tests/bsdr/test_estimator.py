@@ -1,6 +1,5 @@
 """Estimators of BSDR: accuracy, calibration, attributes, arguments and predictions."""
 
-import json
 from threading import get_ident
 
 import numpy as np
@@ -19,27 +18,9 @@ from bsdr_models.bsdr import hmc
 from bsdr_models.bsdr.problem import BSDRProblem
 from bsdr_models.data.validation import R_HAT_LIMIT
 from bsdr_models.papers import PaperBSDRClassifier
-from bsdr_models.papers.bsdr import Optimization, Priors
-from bsdr_models.papers.bsdr.priors import SAMPLING
+from bsdr_models.papers.bsdr import Priors
 
 quick = pytest.mark.filterwarnings("ignore:mean field stopped after max_iter")
-short_chains = pytest.mark.filterwarnings("ignore:R-hat of the identified quantities")
-
-ONE_SCALE = {
-    "n_components": 2,
-    "priors__projection_prior": "columnwise",
-    "priors__latent_scale": 0.3,
-    "random_state": 0,
-}
-GIBBS = {
-    "n_components": 2,
-    "inference": "gibbs",
-    "priors": SAMPLING,
-    "sampling__draws": 60,
-    "sampling__tune": 60,
-    "sampling__chains": 2,
-    "random_state": 0,
-}
 SHORT = {"sampling__draws": 64, "sampling__chains": 1, "random_state": 0}
 
 
@@ -104,47 +85,6 @@ def test_mean_field_on_wine(wine_split, prior, latent_scale):
     assert log_loss(y_test, model.predict_proba(test)) < 0.35
     bounds = model.lower_bounds_
     assert np.all(np.diff(bounds) >= -1e-7 * np.abs(bounds[:-1]))
-
-
-@short_chains
-def test_embedding_by_draws_is_linear_in_scaled_features(overlapping):
-    X, y = overlapping
-    model = PaperBSDRClassifier().set_params(**GIBBS)
-    model.fit(X, y)
-    scaled = (X - model.mean_) / model.scale_
-    np.testing.assert_allclose(model.transform(X), scaled @ model.components_.T, atol=1e-9)
-    assert model.n_iter_ == 120
-    assert model.lower_bounds_.size == 0
-
-
-@quick
-def test_arguments_override_the_defaults_of_the_paper(overlapping):
-    X, y = overlapping
-    model = PaperBSDRClassifier(
-        2,
-        priors=Priors(weight_rate=2.0, projection_prior="rowwise", latent_scale=0.5),
-        optimization=Optimization(tol=0.5, max_iter=20),
-        random_state=0,
-    ).fit(X, y)
-    config = json.loads(model.idata_.attrs["config"])
-    assert config["priors"]["projection_prior"] == "rowwise"
-    assert config["priors"]["weight_rate"] == 2.0
-    assert config["optimization"]["tol"] == 0.5
-    assert model.idata_.attrs["latent_scale"] == 0.5
-    assert model.idata_["posterior/projection_precision"].dims[2:] == ("feature",)
-    assert "random_state" not in config
-
-
-def test_restart_with_the_highest_bound_is_selected(overlapping):
-    X, y = overlapping
-    model = (
-        PaperBSDRClassifier(optimization=Optimization(n_restarts=3))
-        .set_params(**ONE_SCALE)
-        .fit(X, y)
-    )
-    finals = model.idata_["fit/restarts"].values
-    assert len(finals) == len(set(finals)) == 3
-    assert model.lower_bounds_[-1] == finals.max()
 
 
 def test_decision_function_of_two_classes_is_the_log_odds(overlapping):

@@ -120,15 +120,14 @@ CASES = [
     for i, kind in enumerate(KINDS)
     for j, target in enumerate(TARGETS)
 ]
+# The case of the fast tests.
+FAST = ("rowwise", "multilabel")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("kind", "target", "size"), CASES)
+@pytest.mark.parametrize(
+    ("kind", "target", "size"),
+    [pytest.param(*case, marks=[] if case[:2] == FAST else pytest.mark.slow) for case in CASES],
+)
 def test_joint_is_invariant(drift, kind, target, size):
     name, error = drift(kind, target, size, n_chains=8000, n_sweeps=8, seed=1)
     assert abs(error) < BOUND, name
-
-
-def test_joint_is_invariant_in_a_short_run(drift):
-    name, size = drift("rowwise", "multilabel", "wide", n_chains=4000, n_sweeps=6, seed=2)
-    assert abs(size) < BOUND, name

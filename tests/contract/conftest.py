@@ -132,7 +132,7 @@ def pytest_generate_tests(metafunc):
     for mark in metafunc.definition.iter_markers("in_turn"):
         parameter, cases = mark.args
         given.add(parameter)
-        metafunc.parametrize((parameter, "case"), in_turn(FORMS[parameter], cases, **mark.kwargs))
+        metafunc.parametrize((parameter, "case"), in_turn(FORMS[parameter], cases))
     for mark in metafunc.definition.iter_markers("parametrize"):
         names = mark.args[0]
         given |= set(names.replace(" ", "").split(",")) if isinstance(names, str) else set(names)
@@ -174,16 +174,12 @@ def asked(forms, test):
     ]
 
 
-def in_turn(forms, cases, times=1):
-    """Pairs of which every form has one, and every case has ``times``, with different forms."""
+def in_turn(forms, cases):
+    """Pairs of which every form and every case has one."""
     forms = list(forms)
     cases = list(cases)
-    pairs = [
-        (forms[(i + shift * len(forms) // times) % len(forms)], cases[i % len(cases)])
-        for shift in range(times)
-        for i in range(max(len(forms), len(cases)))
-    ]
-    return list(dict.fromkeys(pairs))
+    n_pairs = max(len(forms), len(cases))
+    return [(forms[i % len(forms)], cases[i % len(cases)]) for i in range(n_pairs)]
 
 
 @pytest.fixture

@@ -52,12 +52,6 @@ def assert_same(model, X, y, expected):
     return found
 
 
-@pytest.mark.in_turn("kind", [1, 10, 100])
-def test_constant_features_change_nothing(zoo, kind, case):
-    expected = predictions(zoo.fitted(kind), zoo.X)
-    assert_same(zoo.make(kind), with_constants(zoo.X, case), zoo.target(kind), expected)
-
-
 def test_more_constant_features_than_samples_change_nothing(zoo, kind):
     expected = predictions(zoo.fitted(kind), zoo.X)
     found = assert_same(zoo.make(kind), with_constants(zoo.X, MANY), zoo.target(kind), expected)

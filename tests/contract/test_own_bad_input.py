@@ -200,14 +200,6 @@ def test_classes_of_one_sample_each_give_no_collapse_warning(zoo):
 
 REPEATED = {
     "a_point_for_each_class": lambda X, y: (np.repeat(X[[0, 20, 40]], 5, axis=0), y[::3]),
-    "most_rows_equal": lambda X, y: (
-        np.r_[np.tile(X[:1], (20, 1)), X[20:25]],
-        y[[0] * 20 + [20] * 5],
-    ),
-    "two_points_of_mixed_labels": lambda X, y: (
-        np.repeat(X[[0, 20]], 6, axis=0),
-        np.arange(12) % 2,
-    ),
     "two_points_of_three_labels": lambda X, y: (
         np.repeat(X[[0, 20]], 6, axis=0),
         np.arange(12) % 3,

@@ -161,19 +161,3 @@ def test_features_are_never_squared(zoo, name):
         tracemalloc.stop()
     assert peak < 60e6
     assert model.idata_["constant_data"].sizes["feature"] == 3000
-
-
-# The default of BSDR has other particles then, and mean field that has not converged other values.
-@pytest.mark.parametrize("name", ["bm2pca", "dgplvm"])
-def test_orders_and_names_make_no_difference(zoo, name):
-    X, y = zoo.X, zoo.target(name)
-    expected = zoo.fitted(name).predict_proba(X)
-    rng = np.random.default_rng(0)
-    samples, features = rng.permutation(len(X)), rng.permutation(X.shape[1])
-    moved = zoo.fit(zoo.make(name), X[samples][:, features], y[samples])
-    np.testing.assert_allclose(moved.predict_proba(X[:, features]), expected, atol=1e-4)
-    classes, index = np.unique(y, return_inverse=True)
-    renamed = np.array(["c", "a", "b"])[index]
-    model = zoo.fit(zoo.make(name), X, renamed)
-    np.testing.assert_allclose(model.predict_proba(X)[:, [2, 0, 1]], expected, atol=1e-4)
-    assert len(classes) == 3

@@ -124,17 +124,6 @@ def test_the_index_labels_the_samples_in_trees_and_files(zoo, labels, tmp_path):
     assert az.from_netcdf(tmp_path / "tree.nc")["fit/obs"].equals(model.idata_["fit/obs"])
 
 
-def test_every_estimator_labels_the_samples_by_the_index(zoo, kind, tmp_path):
-    names = np.array([f"cell {i}" for i in range(len(zoo.X))])
-    table = pd.DataFrame(zoo.X, columns=NAMES, index=names)
-    model = assert_labelled(zoo, kind, table, names, names[5:8])
-    assert model.feature_names_in_.tolist() == NAMES
-    np.testing.assert_array_equal(said(model, table), said(zoo.fitted(kind), zoo.X))
-    assert model.idata_["constant_data/feature"].values.tolist() == NAMES
-    model.idata_.to_netcdf(tmp_path / "tree.nc")
-    assert az.from_netcdf(tmp_path / "tree.nc").equals(model.idata_)
-
-
 TWO_NAMED = {
     "fit": lambda model, X, y: clone(model).fit(X, y),
     "predict_idata": lambda model, X, y: model.predict_idata(X, y),
@@ -333,25 +322,25 @@ def test_columns_numbered_from_0_have_no_names(zoo, kind, library):
         zoo.fit(zoo.make(kind), shuffled, zoo.target(kind)).predict(pd.DataFrame(zoo.X))
 
 
-# Models of label sets and of several outputs.
-OF_TABLES = {
-    "BSDRClassifier": lambda zoo: zoo.make("BSDRClassifier"),
-    "PaperBSDRClassifier": lambda zoo: zoo.make("PaperBSDRClassifier"),
-    "BM2PCAClassifier": lambda zoo: zoo.make("BM2PCAClassifier"),
-    "BSDRRegressor": lambda zoo: zoo.make("BSDRRegressor"),
-    "BM2PCARegressor": lambda zoo: zoo.make("BM2PCARegressor"),
-}
-OUTCOMES = {"text": ["ugly", "bad", "good"], "numbers": [20, 3, 100]}
+TEXTS, NUMBERED = ["ugly", "bad", "good"], [20, 3, 100]
 
 
-@pytest.mark.parametrize("names", OUTCOMES)
-@pytest.mark.parametrize("several", OF_TABLES)
+@pytest.mark.parametrize(
+    ("several", "names"),
+    [
+        # Models of label sets and of several outputs.
+        ("BSDRClassifier", TEXTS),
+        ("PaperBSDRClassifier", NUMBERED),
+        ("BM2PCAClassifier", TEXTS),
+        ("BSDRRegressor", NUMBERED),
+        ("BM2PCARegressor", TEXTS),
+    ],
+)
 def test_columns_of_targets_are_matched_by_name(zoo, several, names):
-    names = OUTCOMES[names]
     labels = zoo.y[:, None] != np.arange(3)
     real = several.endswith("Regressor")
     Y = pd.DataFrame(labels + 0.1 * zoo.X[:, :3] if real else labels.astype(int), columns=names)
-    model = zoo.fit(OF_TABLES[several](zoo), zoo.X, Y)
+    model = zoo.fit(zoo.make(several), zoo.X, Y)
     text = [str(name) for name in names]
     assert model.idata_["observed_data/outcome"].values.tolist() == text
     if not real:

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 from scipy.stats import norm
-from sklearn.datasets import load_breast_cancer
 from sklearn.metrics import log_loss
 
 from bsdr_models import DGPLVMClassifier, DGPLVMOptimization
@@ -60,31 +59,18 @@ def test_wine(wine, models, name):
     assert log_loss(y_test, model.predict_proba(test)) < (0.15 if by_default else 0.35)
 
 
-def test_two_classes():
-    X, y = load_breast_cancer(return_X_y=True)
-    train = np.arange(len(y)) % 5 == 0
-    model = DGPLVMClassifier(random_state=0).fit(X[train], y[train])
-    assert model.transform(X).shape == (len(X), 1)
-    assert model.score(X[~train], y[~train]) > 0.92
-    assert log_loss(y[~train], model.predict_proba(X[~train])) < 0.25
-
-
-@pytest.mark.parametrize("standardize", [pytest.param(True, marks=pytest.mark.slow), False])
-def test_scaling_of_the_paper(wine, standardize):
+def test_the_common_scale_of_the_paper(wine):
     train, test, y_train, y_test = wine
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "the search stopped|.* ended at a bound")
-        model = PaperDGPLVMClassifier(standardize=standardize, random_state=0)
+        model = PaperDGPLVMClassifier(standardize=False, random_state=0)
         model.set_params(**PAPER["paper"]).fit(train, y_train)
-    assert model.standardized_ is (standardize is not False)
+    assert not model.standardized_
     # With a common scale proline has nearly all of the variance.
     variance = model.idata_["constant_data/X"].values.var(axis=0)
     np.testing.assert_allclose(variance.mean(), 1.0)
-    assert (variance[12] > 0.9 * variance.sum()) == (standardize is False)
-    assert model.score(test, y_test) > (0.6 if standardize is False else 0.93)
-
-
-# ------------------------------------------------------------------------------------ the metric
+    assert variance[12] > 0.9 * variance.sum()
+    assert model.score(test, y_test) > 0.6
 
 
 # ------------------------------------------------------------------------------------ calibration

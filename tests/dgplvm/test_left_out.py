@@ -350,18 +350,6 @@ def test_a_given_setting_is_kept(given):
 # ------------------------------------------------------------------------------------ whole fits
 
 
-def test_more_features_than_samples_and_a_class_of_one_sample():
-    X, y = classes(n=31, d=200)
-    y[0] = 3
-    model = fitted(X, y)
-    assert np.isnan(model.held_out_log_proba_[0]).all()
-    assert np.isfinite(model.held_out_log_proba_[1:]).all()
-    # It is shown left out of the mapping: its fitted coordinates are not known.
-    shown = model.idata_["fit/latent_mean"].values
-    assert np.abs(shown[0] - model.latent_[0]).max() > 0.1
-    assert np.isfinite(model.predict_proba(X + 100.0)).all()
-
-
 @pytest.mark.parametrize("n_classes", [2, 4])
 def test_classes_of_one_sample_each_are_those_of_near_samples(n_classes):
     """Nothing is held out, and nothing is calibrated."""

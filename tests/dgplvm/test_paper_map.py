@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy import stats
 from scipy.spatial.distance import cdist, pdist
 from sklearn.datasets import load_wine
 
@@ -78,26 +77,6 @@ def fit(X, y, *, n_components=2, starts=1, max_iter=500, weight=10.0, free=False
     )
     mapping = kernel_mapping(X, None if free else 2.0)
     return task, fit_paper(task, mapping, rng_of(7, 0))
-
-
-def test_value_is_the_sum_of_the_terms_of_the_paper():
-    """Terms by SciPy's normal density, traces and sums over entries of a."""
-    X = features()
-    objective = make("kernel")
-    x = point(objective)
-    u, logs = objective.unpack(x)
-    a = PaperEmbedder.of(objective.mapping, u).weights
-    K_bc = np.exp(-0.05 * cdist(X, X) ** 2)
-    latent = K_bc @ a
-    np.testing.assert_allclose(objective.latent(x), latent, atol=1e-12 * np.abs(a).max())
-
-    t1, t2, t3, t4 = np.exp(logs)
-    K_Y = t1 * np.exp(-0.5 * t2 * cdist(latent, latent) ** 2) + t3 + np.eye(len(X)) / t4
-    law = stats.multivariate_normal(np.zeros(len(X)), K_Y)
-    expected = -law.logpdf(X.T).sum() + math.log(t1 * t2 * t3 * t4)
-    expected += 5.0 * objective.criterion(latent)[0]
-    assert objective(x)[0] == pytest.approx(expected, rel=1e-9)
-    assert objective.terms(latent, logs).total == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("mapping", MAPPINGS)

@@ -1,7 +1,6 @@
 """Names, axes and provenance of what leaves an engine; and that it survives a file."""
 
 import json
-from datetime import datetime
 
 import numpy as np
 import pytest
@@ -77,16 +76,6 @@ def test_vector_targets_have_a_label_axis(groups):
     tree = build(groups, y=np.zeros((N, K)), inference_method="nuts")
     assert tree["observed_data/y"].dims == ("obs", "outcome")
     assert tree["log_likelihood/y"].dims == ("chain", "draw", "obs")
-
-
-def test_provenance(groups):
-    tree = build(groups)
-    assert tree.attrs["model"] == "bsdr"
-    assert tree.attrs["inference_method"] == "mean_field"
-    assert tree.attrs["creation_library"] == "bsdr_models"
-    assert datetime.fromisoformat(tree.attrs["created_at"]).tzinfo is not None
-    assert tree.attrs["latent_scale"] == 0.5
-    assert json.loads(tree.attrs["config"]) == {"n_components": R, "priors": {"latent_scale": 1.0}}
 
 
 @pytest.mark.parametrize("store", ["netcdf", "zarr"])

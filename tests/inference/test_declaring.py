@@ -5,13 +5,14 @@ from functools import partial
 import numpy as np
 import pymc as pm
 import pytest
+from pytensor.compile.mode import Mode
 from scipy import stats
 from sklearn.datasets import load_iris
 from sklearn.preprocessing import scale
 
 from bsdr_models import BM2PCAPriors, bm2pca, bsdr, dgplvm, papers
 
-FAST = {"mode": "FAST_COMPILE"}
+FAST = {"mode": Mode("py", None)}
 X, Y = load_iris(return_X_y=True)
 X = scale(X)[::5]
 Y = Y[::5]

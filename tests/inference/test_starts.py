@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 import pymc as pm
 import pytest
+from pytensor.compile.mode import Mode
 from sklearn.datasets import load_iris
 from sklearn.preprocessing import scale
 
@@ -13,7 +14,7 @@ from bsdr_models.bm2pca.model import declared_targets
 from bsdr_models.bm2pca.subspace import Settings, fit_subspace
 from bsdr_models.learned_metric.metric import ClassBasis, Metric, named_weights
 
-FAST = {"mode": "FAST_COMPILE"}
+FAST = {"mode": Mode("py", None)}
 X, Y = load_iris(return_X_y=True)
 X = scale(X)[::5]
 Y = Y[::5]
