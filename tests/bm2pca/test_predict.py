@@ -192,20 +192,21 @@ def test_effects_give_the_mean_score_of_complete_samples():
 def test_latent_coordinates_of_draws_are_their_conditionals():
     """Means, and covariances within and between draws."""
     rng = np.random.default_rng(75)
-    draws = BM2PCADraws(
-        loadings=rng.standard_normal((5, 7, R)),
-        offset=rng.standard_normal((5, 7)),
-        noise_precision=rng.gamma(3.0, size=5),
-        weights=rng.standard_normal((5, 1 + R, K)),
-        coef=rng.standard_normal((7, K)),
-        intercept=rng.standard_normal(K),
-        exclusive=True,
-    )
+    draws = {
+        "loadings": rng.standard_normal((1, 5, 7, R)),
+        "offset": rng.standard_normal((1, 5, 7)),
+        "noise_precision": rng.gamma(3.0, size=(1, 5)),
+        "weights": rng.standard_normal((1, 5, R, K)),
+        "bias": rng.standard_normal((1, 5, K)),
+        "coef": rng.standard_normal((1, 5, 7, K)),
+        "intercept": rng.standard_normal((1, 5, K)),
+    }
     rows = rng.standard_normal((3, 7))
-    found = draws.embed(rows)
+    found = BM2PCADraws.of(draws, exclusive=True).embed(rows)
+    parts = [draws[name][0] for name in ("loadings", "offset", "noise_precision")]
     for n, row in enumerate(rows):
         each = []
-        for W, t, tau in zip(draws.loadings, draws.offset, draws.noise_precision, strict=True):
+        for W, t, tau in zip(*parts, strict=True):
             cov = np.block([[np.eye(R), W.T], [W, W @ W.T + np.eye(7) / tau]])
             centre = np.concatenate([np.zeros(R), t])
             each.append(conditional(centre, cov, np.arange(R), R + np.arange(7), row))

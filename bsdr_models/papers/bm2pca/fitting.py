@@ -80,9 +80,9 @@ def _link(scores: FloatArray, exclusive: bool) -> FloatArray:
 class BM2PCADraws:
     """S draws, with stacked chains. Two classes have one score, J = 1 and K = 2; else J = K."""
 
-    loadings: FloatArray  # W, (S, P, R)
-    offset: FloatArray  # t, (S, P)
-    noise_precision: FloatArray  # tau, (S,)
+    maps: FloatArray  # from features to latent coordinates, (S, P, R)
+    origin: FloatArray  # product of the offset t and the map, (S, R)
+    cov: FloatArray  # mean covariance of latent coordinates given the draw, (R, R)
     weights: FloatArray  # [bias; weights], (S, 1 + R, J)
     coef: FloatArray  # means over all draws, (P, K)
     intercept: FloatArray  # (K,)
@@ -90,31 +90,29 @@ class BM2PCADraws:
 
     @classmethod
     def of(cls, draws: Mapping[str, FloatArray], *, exclusive: bool) -> Self:
-        """From at most `N_DRAWS` of the draws (chain, draw, ...) by name."""
+        """From at most `N_DRAWS` of the draws (chain, draw, ...) by name.
+
+        The covariance is V(z_new) of the paper, after Eq. (5).
+        """
         some = stack_draws(draws, NAMES, N_DRAWS)
-        weights = np.concatenate([some.pop("bias")[:, None], some.pop("weights")], axis=1)
+        W = some["loadings"]
+        tau = some["noise_precision"][:, None, None]
+        cov = np.linalg.inv(np.eye(W.shape[2]) + tau * (W.mT @ W))
+        maps = W @ (tau * cov)
         return cls(
-            weights=weights,
+            maps=maps,
+            origin=np.squeeze(some["offset"][:, None] @ maps, axis=1),
+            cov=cov.mean(axis=0),
+            weights=np.concatenate([some["bias"][:, None], some["weights"]], axis=1),
             coef=draws["coef"].mean(axis=(0, 1)),
             intercept=draws["intercept"].mean(axis=(0, 1)),
             exclusive=exclusive,
-            **some,
         )
-
-    def _maps(self) -> tuple[FloatArray, FloatArray]:
-        """Linear map from features to latent coordinates, (S, P, R), and their covariance.
-
-        V(z_new) of the paper, after Eq. (5): (S, R, R).
-        """
-        tau = self.noise_precision[:, None, None]
-        W = self.loadings
-        cov = np.linalg.inv(np.eye(W.shape[2]) + tau * (W.mT @ W))
-        return tau * W @ cov, cov
 
     @property
     def projection(self) -> FloatArray:
         """Mean of the linear map from features to latent coordinates, (P, R)."""
-        return self._maps()[0].mean(axis=0)
+        return self.maps.mean(axis=0)
 
     @property
     def mean_weights(self) -> FloatArray:
@@ -123,10 +121,9 @@ class BM2PCADraws:
 
     def embed(self, X: FloatArray) -> LatentCoordinates:
         """Means and covariances, within and between draws, of latent coordinates of (M, P)."""
-        maps, cov = self._maps()
-        each = X @ maps - np.einsum("sp,spr->sr", self.offset, maps)[:, None]
+        each = X @ self.maps - self.origin[:, None]
         mean = each.mean(axis=0)
-        return LatentCoordinates(mean=mean, cov=spread(each, mean) + cov.mean(axis=0))
+        return LatentCoordinates(mean=mean, cov=spread(each, mean) + self.cov)
 
     def effects(self) -> tuple[FloatArray, FloatArray]:
         """Effects of features on mean class scores, (P, K), and intercepts, (K,)."""
