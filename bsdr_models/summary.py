@@ -98,7 +98,7 @@ def _data(model: "Estimator") -> dict[str, str]:
     given = model._observed_samples
     missing = 0.0 if issparse(given) else float(np.isnan(given).mean())
     if missing > 0.0:
-        rows["missing values"] = f"{missing:.2g} of the entries"
+        rows["missing values"] = f"{100.0 * missing:.2g}% of the entries"
     labels = context.labels
     if context.index is None:
         what = "outputs" if context.target == "regression" else "labels"

@@ -8,6 +8,7 @@ from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression
 
 from bsdr_models import BM2PCAClassifier, HingeLoss, StackedClassifier, cross_validated_map, plots
+from bsdr_models.data.validation import find_classes
 from bsdr_models.plots._read import read_target
 
 ORDER = ["none", "mild", "severe"]
@@ -73,3 +74,10 @@ def test_samples_have_their_own_classes(y):
 @pytest.mark.parametrize("y", [TEXT, Y.cat.as_unordered(), Y.astype(str)])
 def test_other_classes_are_sorted(y):
     assert "class_order" not in fitted(y=y).idata_.attrs
+
+
+@pytest.mark.parametrize(
+    ("y", "expected"), [(["a", "d", "c"], [1, -1, 2]), ([7, 0], [-1, -1]), ([None, "b"], [-1, 0])]
+)
+def test_labels_are_found_among_classes_in_any_order(y, expected):
+    assert find_classes(np.array(y), np.array(["b", "a", "c"])).tolist() == expected

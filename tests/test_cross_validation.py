@@ -1,15 +1,20 @@
 """Held-out predictions: no leaks of labels, no separation of arbitrary labels."""
 
+import json
 import re
+import warnings
 
 import numpy as np
 import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_wine
 from sklearn.decomposition import PCA, KernelPCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import (
     LeaveOneOut,
+    PredefinedSplit,
     RepeatedStratifiedKFold,
     StratifiedKFold,
     cross_val_predict,
@@ -197,3 +202,24 @@ def test_reused_settings_of_a_weak_signal_keep_the_part_of_the_class_frequencies
     with pytest.warns(match="no evidence"):
         tree = cross_validated_map(model, X, y, cv=4, reuse_settings=True, random_state=0)
     assert np.abs(tree["predictions/probability"] - 0.5).max() < 0.1
+
+
+def test_features_of_a_pipeline_keep_the_names_of_its_columns():
+    X, y = load_wine(return_X_y=True, as_frame=True)
+    model = make_pipeline(StandardScaler(), BM2PCAClassifier(random_state=0))
+    tree = cross_validated_map(model, X[::3], y[::3], random_state=0)
+    assert tree["posterior"]["feature"].to_numpy().tolist() == list(X.columns)
+    assert dict(json.loads(tree.attrs["summary"]))["model"] == "StandardScaler, BM2PCAClassifier"
+
+
+def test_a_fold_that_shows_no_signal_alone_does_not_warn():
+    y = np.arange(36) % 3
+    X = np.random.default_rng(1).standard_normal((36, 10))
+    X[:, 0] += 1.8 * (y == 0)
+    model = BM2PCAClassifier(random_state=0)
+    folds = list(PredefinedSplit(np.arange(36) % 5).split(X))
+    with pytest.warns(match="no evidence"):
+        _ = [clone(model).fit(X[train], y[train]) for train, _ in folds]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cross_validated_map(model, X, y, cv=folds)

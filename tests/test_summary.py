@@ -120,7 +120,7 @@ def test_missing_values_constant_features_and_samples_without_a_label_are_counte
         found = said(model.fit(dirty, labels))
     assert found["samples without a label"] == "12"
     assert found["features"] == "14, 1 of them constant and ignored"
-    assert found["missing values"] == f"{6 / (60 * 13):.2g} of the entries"
+    assert found["missing values"] == f"{600 / (60 * 13):.2g}% of the entries"
 
 
 def test_many_classes_are_counted():

@@ -1,6 +1,7 @@
 """Trees of traces: predictions by plain Monte Carlo, components, plots, and wrong traces."""
 
 import sys
+import warnings
 from pathlib import Path
 
 import arviz as az
@@ -19,6 +20,7 @@ from sklearn.preprocessing import scale
 
 from bsdr_models import (
     DGPLVMClassifier,
+    Sampling,
     align_draws,
     bm2pca,
     bsdr,
@@ -33,7 +35,6 @@ from bsdr_models.dgplvm.gp_classifier import fit_gp_classifier
 from bsdr_models.dgplvm.priors import MAP_MEAN_VARIANCE
 from bsdr_models.dgplvm.trees import SPEC as DGPLVM
 from bsdr_models.inference.spec import ModelSpec, find_spec
-from bsdr_models.papers.bsdr.fitting import align_components
 
 sys.path.append(str(Path(__file__).parents[1] / "examples"))
 import class_means
@@ -230,19 +231,38 @@ def test_dgplvm_predicts_only_by_the_back_constraint_of_its_model():
         papers.dgplvm.predict(fitted.idata_, NEW)
 
 
-def test_components_are_aligned_as_by_the_engine():
-    """Up to the common order and signs, which are arbitrary."""
+def test_components_are_aligned():
     trace = trace_of(papers.bsdr.build_model(X, Y, n_components=2, priors=HEAVY))
     tree = from_trace(trace, X, Y, bsdr.SPEC)
-    names = ("projection", "weights")
-    draws = {name: trace["posterior"][name].values for name in names}
-    own = align_components(draws, "entrywise")
     found = tree["posterior"]
-    product = own["projection"] @ own["weights"]
+    product = trace["posterior/projection"].values @ trace["posterior/weights"].values
     np.testing.assert_allclose(found["projection"].values @ found["weights"].values, product)
     aligned = align_draws(trace, loadings="projection", weights="weights", others=["latent"])
-    for name in (*names, "latent"):
+    for name in ("projection", "weights", "latent"):
         np.testing.assert_array_equal(found[name].values, aligned["posterior_aligned"][name].values)
+
+
+@pytest.mark.parametrize(
+    ("folder", "spec"), [(papers.bsdr, bsdr.SPEC), (papers.bm2pca, bm2pca.SPEC)]
+)
+def test_the_tree_of_a_fit_is_that_of_its_trace(folder, spec):
+    """Of Gibbs sampling; draws that are aligned stay as they are, up to rotation or sign."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # short chains
+        sampling = Sampling(draws=20, tune=10, chains=2)
+        own = folder.fit(X, Y, n_components=2, inference="gibbs", sampling=sampling, random_state=0)
+    tree = from_trace(own, X, Y, spec, inference_method="gibbs")
+    assert tree.attrs["alignment"] == own.attrs["alignment"]
+    for name in ("t2", "q_residual", "feature_relevance", "explained"):
+        np.testing.assert_allclose(tree["fit"][name], own["fit"][name], rtol=1e-6)
+    np.testing.assert_allclose(folder.predict(tree, NEW), folder.predict(own, NEW), atol=1e-2)
+    distance = np.linalg.norm(
+        tree["fit/latent_mean"].values[:, None] - tree["fit/latent_mean"].values, axis=2
+    )
+    same = np.linalg.norm(
+        own["fit/latent_mean"].values[:, None] - own["fit/latent_mean"].values, axis=2
+    )
+    np.testing.assert_allclose(distance, same, atol=1e-6)
 
 
 def test_a_sampler_of_ones_own_gives_arrays():

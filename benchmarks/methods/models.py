@@ -4,9 +4,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from sklearn.multiclass import OneVsRestClassifier
-from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import FunctionTransformer
 
 from benchmarks.methods.base import Fitted, Method, of_classifier
 from benchmarks.methods.readouts import neighbours
@@ -15,8 +12,7 @@ from bsdr_models import StackedClassifier
 from bsdr_models.bm2pca.estimator import BM2PCAClassifier
 from bsdr_models.bsdr.estimator import BSDRClassifier
 from bsdr_models.dgplvm.estimator import DGPLVMClassifier
-from bsdr_models.numerics.row_space import as_dense
-from bsdr_models.papers import PaperBM2PCAClassifier, PaperBSDRClassifier, PaperDGPLVMClassifier
+from bsdr_models.papers import PaperBSDRClassifier, PaperDGPLVMClassifier
 from bsdr_models.papers.bsdr.priors import SPARSE
 
 COLUMNWISE: dict[str, Any] = {"priors__projection_prior": "columnwise"}
@@ -24,8 +20,6 @@ ARD = {**COLUMNWISE, "priors__latent_scale": 0.1, "priors": SPARSE}
 # Features of the six groups of mfeat.
 ENDS = {"fac": 216, "fou": 292, "kar": 356, "mor": 362, "pix": 602, "zer": 649}
 GROUPS = dict(zip(ENDS, map(range, (0, *ENDS.values()), ENDS.values()), strict=False))
-# Slopes C of the hinge in Figs. 2 and 3 of Du et al. (2015).
-COSTS = (5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0)
 # Weights of the discriminative prior in Figs. 1 and 3 of Urtasun and Darrell (2007).
 WEIGHTS = (1e2, 1e3, 1e4, 1e5, 1e6, 1e7)
 # Arguments of each method besides n_components and random_state, by class.
@@ -40,8 +34,6 @@ ARGUMENTS: dict[Any, dict[str, dict[str, Any]]] = {
         "ARD, 160 iterations": {**ARD, "optimization__max_iter": 160},
     },
     BM2PCAClassifier: {"BM2PCA": {}},
-    PaperBM2PCAClassifier: {"paper, one-vs-rest": {}, "paper, shared": {}}
-    | {f"paper, one-vs-rest, C = {c:g}": {"C": c} for c in COSTS},
     DGPLVMClassifier: {
         "D-GPLVM": {},
         "D-GPLVM, weight 0.03": {"priors__weight": 0.03},
@@ -60,24 +52,7 @@ def fit(training: Training, n_components: int, seed: int, *, method: str) -> Any
     if n_components:
         arguments = {**arguments, "n_components": min(n_components, training.X.shape[1])}
     model = kind(random_state=seed).set_params(**arguments)
-    if isinstance(model, PaperBM2PCAClassifier):
-        model.set_params(standardize=not training.prepared)
-        own = _OneVsRest(model) if method.startswith("paper, one-vs-rest") else model
-        return _of_dense(own).fit(training.X, training.y)
     return model.fit(training.X, training.y, **_groups(training))
-
-
-class _OneVsRest(OneVsRestClassifier):
-    """One subspace for each class, side by side."""
-
-    def transform(self, X: Any) -> np.ndarray:
-        """Latent coordinates of all classes."""
-        return np.column_stack([model.transform(X) for model in self.estimators_])
-
-
-def _of_dense(model: Any) -> Any:
-    """The same model of samples that may be sparse."""
-    return make_pipeline(FunctionTransformer(as_dense, accept_sparse=True), model)
 
 
 def _groups(training: Training) -> dict[str, Any]:
@@ -87,13 +62,8 @@ def _groups(training: Training) -> dict[str, Any]:
 
 def record(model: Any) -> dict[str, Any]:
     """Remarks of a fit."""
-    if isinstance(model, Pipeline):
-        return record(model[-1])
-    if isinstance(model, _OneVsRest):
-        return {"n_iter_": float(sum(own.n_iter_ for own in model.estimators_))}
-    if isinstance(model, BM2PCAClassifier | PaperBM2PCAClassifier):
-        names = ("C_", "temperature_", "n_iter_")
-        return {name: float(getattr(model, name)) for name in names if hasattr(model, name)}
+    if isinstance(model, BM2PCAClassifier):
+        return {name: float(getattr(model, name)) for name in ("C_", "temperature_", "n_iter_")}
     found: dict[str, Any] = {"converged": bool(model.converged_), "n_iter": int(model.n_iter_)}
     if isinstance(model, DGPLVMClassifier | PaperDGPLVMClassifier):
         for name in ("map_width", "map_noise"):
@@ -134,24 +104,20 @@ def stack(training: Training, n_components: int, seed: int) -> Fitted:
     return of_classifier(model, training, record={"weights": model.weights_.round(4).tolist()})
 
 
-def _modules(paper: str) -> tuple[str, ...]:
-    """Only names of arguments are here, and arguments are in the key of a result."""
-    return f"bsdr_models.{paper}.estimator", "bsdr_models.papers.estimator"
-
-
+# Of this module a result depends on the arguments alone, and these are in its key.
 METHODS: dict[str, Method] = {}
 for _kind, _table in ARGUMENTS.items():
     _paper = _kind._spec.name
     for _name, _arguments in _table.items():
         METHODS[_name] = Method(
             fit=partial(own, method=_name),
-            modules=_modules(_paper),
+            modules=(_kind.__module__,),
             paper=_paper,
             configuration=_arguments,
         )
 METHODS["mean field + k-NN"] = Method(
     fit=by_neighbours,
-    modules=(*_modules("bsdr"), "benchmarks.methods.readouts"),
+    modules=(PaperBSDRClassifier.__module__, "benchmarks.methods.readouts"),
     paper="bsdr",
     configuration={},
 )

@@ -16,7 +16,7 @@ from scipy.special import expit, softmax
 from sklearn.covariance import OAS, LedoitWolf
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.ensemble import RandomForestClassifier
+from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.svm import SVC, LinearSVC
 
 from benchmarks.methods.base import Fitted, Method, UnitSize, scalers, spread
@@ -194,9 +194,10 @@ def nearest_centroids(
 
 
 def _forest(
-    rows: np.ndarray, y: np.ndarray, new: np.ndarray, *, share: Any, seed: int
+    rows: np.ndarray, y: np.ndarray, new: np.ndarray, *, kind: Any, share: Any, seed: int
 ) -> np.ndarray:
-    model = RandomForestClassifier(N_TREES, max_features=share, random_state=seed).fit(rows, y)
+    """One tree votes for all classes alike, so that no probability is 0."""
+    model = kind(N_TREES, max_features=share, random_state=seed).fit(rows, y)
     probability = model.predict_proba(new)
     smoothed = (N_TREES * probability + 1.0 / len(model.classes_)) / (N_TREES + 1.0)
     return _log_odds(np.log(smoothed))
@@ -233,9 +234,9 @@ def centroids(r: int, seed: int) -> list[Machine]:
     return [partial(nearest_centroids, threshold=threshold) for threshold in THRESHOLDS]
 
 
-def forests(r: int, seed: int) -> list[Machine]:
+def forests(r: int, seed: int, *, kind: Any) -> list[Machine]:
     """One for each share of the features."""
-    return [partial(_forest, share=share, seed=seed) for share in SHARES]
+    return [partial(_forest, kind=kind, share=share, seed=seed) for share in SHARES]
 
 
 def reduced(r: int, seed: int, *, reduce: Reduction) -> list[Machine]:
@@ -272,11 +273,15 @@ REDUCTIONS: dict[str, Reduction] = {
     "PLS": lambda size, _: PLSScores(size, scale=False),
     "LDA": _discriminants,
 }
+FORESTS = {"random forest": RandomForestClassifier, "extra trees": ExtraTreesClassifier}
 _FITS: dict[str, Any] = {
     "linear SVM": partial(fit, settings=plain),
     "RBF support vectors": partial(fit, settings=gaussian),
     "nearest shrunken centroids": partial(fit, settings=centroids, rotated=False),
-    "random forest": partial(fit, settings=forests, rotated=False),
+    **{
+        name: partial(fit, settings=partial(forests, kind=kind), rotated=False)
+        for name, kind in FORESTS.items()
+    },
     **{
         f"{name} + SVM": partial(fit, settings=partial(reduced, reduce=reduce))
         for name, reduce in REDUCTIONS.items()

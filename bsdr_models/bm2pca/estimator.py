@@ -5,23 +5,30 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from scipy.sparse import issparse
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models.bm2pca import engines
-from bsdr_models.bm2pca.base import MarginClassifier
+from bsdr_models.bm2pca.base import BaseBM2PCA
 from bsdr_models.bm2pca.engines import FitSettings
+from bsdr_models.bm2pca.factor_model import spread_of_missing
 from bsdr_models.bm2pca.posterior import LAPSE, BM2PCAPosterior, is_large
 from bsdr_models.bm2pca.settings import HingeLoss
 from bsdr_models.bm2pca.subspace import compares_classes
 from bsdr_models.data.targets import Targets
+from bsdr_models.estimators.base import WeightedFit
 from bsdr_models.estimators.calibration import Calibration
+from bsdr_models.estimators.classifier import ProbabilisticClassifier
+from bsdr_models.estimators.fitted import by_chunks
 from bsdr_models.inference.dims import FEATURE, LABEL, SCORE
 from bsdr_models.inference.result import Result
 from bsdr_models.learned_metric.metric import MetricName
 from bsdr_models.metrics import HeldOutScore
-from bsdr_models.numerics.arrays import FloatArray
+from bsdr_models.numerics.arrays import FloatArray, SamplesLike
+from bsdr_models.numerics.process_state import warn
 from bsdr_models.numerics.rng import RandomState
 from bsdr_models.numerics.row_space import Rows
+from bsdr_models.numerics.scaling import largest_scaled
 from bsdr_models.options import COUNT, Options
 
 if TYPE_CHECKING:
@@ -32,7 +39,7 @@ COSTS: tuple[float, ...] = (10.0, 1.0, 0.1)
 MULTICLASS_COSTS: tuple[float, ...] = (1.0, 3.0, 0.3)
 
 
-class BM2PCAClassifier(MarginClassifier):
+class BM2PCAClassifier(WeightedFit, ProbabilisticClassifier, BaseBM2PCA):
     r"""Classification by Bayesian maximum margin principal component analysis (BM2PCA).
 
     Samples are embedded in a latent space in which linear max-margin classifiers separate the
@@ -168,10 +175,12 @@ class BM2PCAClassifier(MarginClassifier):
     """
 
     _method = "map"
+    _several: ClassVar[bool] = True
+    _many_classes: ClassVar[bool] = True
     _signs: FloatArray  # of training samples, also of unlabelled ones of nearly certain class
     _option_types: ClassVar[dict[str, type[Options]]] = {"loss": HingeLoss}
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {
-        **MarginClassifier._parameter_constraints,
+        **BaseBM2PCA._parameter_constraints,
         "max_iter": [COUNT],
     }
 
@@ -202,7 +211,11 @@ class BM2PCAClassifier(MarginClassifier):
         if weighted and self.unlabeled is not None:
             raise ValueError("sample_weight is not for samples without a label: give no unlabeled")
         X = super()._scale(X)
-        if issparse(X) or not np.isnan(X).any():
+        if issparse(X):
+            return X
+        if self.standardize:
+            self._largest = largest_scaled(X, self._context.weights)
+        if not np.isnan(X).any():
             return X
         if weighted:
             raise ValueError(
@@ -268,7 +281,58 @@ class BM2PCAClassifier(MarginClassifier):
 
     def _name_fitted(self) -> None:
         super()._name_fitted()
+        self.temperature_ = self._posterior.probabilities.calibration.temperature
         self.metric_weights_ = self._posterior.metric.shares
+
+    def _held_out_known(self, n_held_out: int) -> bool:
+        """Whether samples can be held out; warns if not."""
+        if n_held_out:
+            return True
+        reason = "every class has one sample only"
+        if self._context.groups is not None:
+            reason = "no group can be held out, since each has all samples of a class"
+        warn(f"{reason}: fallback settings are used and probabilities are not calibrated")
+        return False
+
+    def _selected_params(self) -> dict[str, object]:
+        loss: HingeLoss = self._option("loss")
+        if not loss.calibrate:
+            return {"loss__C": self.C_}
+        return {"loss__C": self.C_, "loss__calibrate": self.temperature_}
+
+    @by_chunks
+    def decision_function(self, X: SamplesLike) -> FloatArray:
+        """Class scores f, positive for the class; not log odds.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Features of the samples, as in `fit`.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) for two classes, else (n_samples, n_classes)
+        """
+        X = self._samples(X)  # raises NotFittedError
+        scores = self._posterior.scores(self._complete(X))
+        return scores[:, 0] if self._exclusive and scores.shape[1] == 1 else scores
+
+    def _log_proba(self, X: Rows) -> FloatArray:
+        posterior = self._posterior
+        if posterior.factor_models or issparse(X) or not (missing := np.isnan(X)).any():
+            return posterior.log_probabilities(X)
+        # Class scores are as uncertain as what is missing leaves them.
+        log_p = np.empty((len(X), len(self.classes_)))
+        part = missing.any(axis=1)
+        log_p[~part] = posterior.log_probabilities(X[~part])
+        scores = posterior.scores(self._impute(X[part]))
+        (imputer,) = self._imputers
+        cov = spread_of_missing(imputer, X[part], posterior.effects()[0])
+        log_p[part] = posterior.probabilities(scores, cov)
+        frequency = posterior.probabilities.calibration.log_frequency
+        if frequency is not None:  # as known as without features
+            log_p[missing.all(axis=1)] = frequency if self._exclusive else frequency[:, 1]
+        return log_p
 
     @property
     def model_(self) -> "pm.Model":
@@ -295,3 +359,8 @@ class BM2PCAClassifier(MarginClassifier):
             n_components=len(posterior.mean_weights),
         )
         return self._context.name_dims(declared)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags

@@ -33,13 +33,12 @@ def make_tree(
     method: InferenceMethod,
     rng: np.random.Generator,
 ) -> xr.DataTree:
-    """Tree of a fit, with draws of a sampler, or of q by ``rng``.
+    """Tree of a fit, with draws of q by ``rng``.
 
     ``group`` and ``attrs`` are further summaries and root attributes.
     """
     X = context.X
     posterior = result.posterior
-    sampled = result.sampled
     projection = posterior.projection
     r = projection.shape[1]
     group = group | {"projection_mean": projection}
@@ -50,29 +49,19 @@ def make_tree(
     else:
         group["latent_mean"] = posterior.latent(X)
     coords: dict[str, Sequence[object]] = {}
-    groups: dict[str, dict[str, Any]] = {}
+    group["objective" if method == "map" else "elbo"] = result.trace
+    attrs["converged"] = int(result.converged)
     if result.terms:
         coords[TERM] = list(result.terms)
-    if sampled is not None:
-        group |= sampled.fit
-        attrs |= sampled.attrs
-        draws = dict(sampled.draws)
-        if sampled.sample_stats:
-            groups["sample_stats"] = dict(sampled.sample_stats)
-    else:
-        group["objective" if method == "map" else "elbo"] = result.trace
-        attrs["converged"] = int(result.converged)
-        if result.terms:
-            group["elbo_terms"] = np.column_stack(list(result.terms.values()))
-        n_scores = posterior.mean_weights.shape[1]
-        drawn = posterior.draw(count_draws(len(projection), n_scores), rng)
-        draws = {name: values[None] for name, values in drawn.items()}
+        group["elbo_terms"] = np.column_stack(list(result.terms.values()))
+    drawn = posterior.draw(count_draws(len(projection), posterior.mean_weights.shape[1]), rng)
+    draws = {name: values[None] for name, values in drawn.items()}
     dims = dict(FREE_DIMS)
     if context.target == "multiclass" and len(context.labels) == 2:
         coords[SCORE] = list(context.labels[1:])
         dims |= {"weights": (COMPONENT, SCORE), "bias": (SCORE,), "weight_precision": (SCORE,)}
     return context.fit_tree(
-        {"posterior": _recorded(draws, context), "fit": group, **groups},
+        {"posterior": _recorded(draws, context), "fit": group},
         SPEC,
         inference_method=method,
         n_components=r,

@@ -32,7 +32,7 @@ from bsdr_models.estimators.calibration import Calibration, Link
 from bsdr_models.learned_metric.metric import weigh
 from bsdr_models.numerics.arrays import FloatArray, IntArray, Target
 from bsdr_models.numerics.folds import evenly_spaced
-from bsdr_models.numerics.relevance import LatentCoordinates
+from bsdr_models.numerics.relevance import LatentCoordinates, spread
 
 # The posterior predictive as it is.
 PREDICTIVE = Calibration()
@@ -191,8 +191,7 @@ class Coordinates:
 
     def covariance(self, latent: FloatArray, mean: FloatArray) -> FloatArray:
         """Covariance over draws, (M, R, R), from latent coordinates (S, M, R) and u (M, R)."""
-        residual = latent @ self.maps[:, 1:] + self.maps[:, :1] - mean
-        return np.einsum("smr,smq->mrq", residual, residual, optimize=True) / len(residual)
+        return spread(latent @ self.maps[:, 1:] + self.maps[:, :1], mean)
 
     def align(self, draws: Parameters, index: IntArray | slice = slice(None)) -> Parameters:
         """Draws in these coordinates, (S, R, .), with the same linear predictor."""

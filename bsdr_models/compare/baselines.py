@@ -16,6 +16,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from bsdr_models.bm2pca.posterior import link_of
+from bsdr_models.data.validation import find_classes
 from bsdr_models.estimators.calibration import Likelihoods, TemperaturePrior
 from bsdr_models.metrics import log_losses
 from bsdr_models.numerics.arrays import FloatArray, IntArray
@@ -137,8 +138,7 @@ def _searched(
 
 def _log_score(model: ClassifierMixin, X: FloatArray, y: np.ndarray) -> float:
     """Mean log score of samples, among which classes may be absent."""
-    index = np.searchsorted(model.classes_, y)
-    return -float(log_losses(model.predict_proba(X), index).mean())
+    return -float(log_losses(model.predict_proba(X), find_classes(y, model.classes_)).mean())
 
 
 def _pipeline(model: ClassifierMixin) -> Pipeline:

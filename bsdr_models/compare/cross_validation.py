@@ -8,7 +8,7 @@ overlap.
 import json
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import numpy as np
 import pandas as pd
@@ -32,9 +32,9 @@ from sklearn.utils.validation import _num_samples, column_or_1d, has_fit_paramet
 
 from bsdr_models.compare.plane import check_probabilities
 from bsdr_models.data.targets import order_attrs, read_groups
-from bsdr_models.data.validation import check_samples, read_labels
+from bsdr_models.data.validation import check_samples, feature_names, read_labels
 from bsdr_models.estimators.base import Estimator, last_step
-from bsdr_models.inference.dims import LABEL, OBS
+from bsdr_models.inference.dims import FEATURE, LABEL, OBS
 from bsdr_models.inference.latent_grid import class_frequency
 from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, TargetLike
@@ -154,10 +154,15 @@ def cross_validated_map(
             "unlabelled samples"
         )
     tree = xr.DataTree(xr.Dataset(attrs={"model": type(last).__name__}))
-    summary = pd.Series({"model": type(last).__name__, "features": f"{np.shape(X)[1]}"})
+    summary = pd.Series({"model": "", "features": f"{np.shape(X)[1]}"})
     if isinstance(last, Estimator):
         tree = last.idata_.copy()
         summary = summarise(last, scores=False)["value"]
+    steps = [last]
+    if isinstance(best := getattr(full, "best_estimator_", full), Pipeline):
+        tree = _name_features(tree, best)
+        steps = [*best]
+    summary["model"] = ", ".join(type(step).__name__ for step in steps)
     tree.attrs["summary"] = json.dumps([*summary.items()])  # for a report
     weight = 1.0
     if reuse_settings:
@@ -273,6 +278,20 @@ def read_folds(
                 "out, join it to another, or split differently"
             )
     return folds
+
+
+def _name_features(tree: xr.DataTree, model: Pipeline) -> xr.DataTree:
+    """The tree of the last step with names of features from the steps before it."""
+    if hasattr(model[-1], "feature_names_in_"):
+        return tree
+    with suppress(AttributeError, ValueError):  # of steps that give their features no names
+        names = model[:-1].get_feature_names_out()
+        known = dict(zip(feature_names(model[-1]).tolist(), map(str, names), strict=True))
+        for name, group in tree.children.items():
+            if FEATURE in group.coords:
+                own = [known[each] for each in group[FEATURE].to_numpy().tolist()]
+                tree[name] = xr.DataTree(group.to_dataset().assign_coords({FEATURE: own}))
+    return tree
 
 
 # Arguments with which a fit is not calibrated.

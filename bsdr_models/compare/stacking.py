@@ -52,8 +52,9 @@ from bsdr_models.compare.cross_validation import (
 )
 from bsdr_models.data.targets import Targets, read_classes
 from bsdr_models.data.training import Training, shared_training
-from bsdr_models.data.validation import validate_samples
+from bsdr_models.data.validation import find_classes, validate_samples
 from bsdr_models.dgplvm import DGPLVMClassifier
+from bsdr_models.estimators.base import WeightedFit
 from bsdr_models.estimators.classifier import ProbabilisticClassifier
 from bsdr_models.inference.datatree import InferenceMethod
 from bsdr_models.inference.dims import FEATURE, OBS
@@ -62,7 +63,7 @@ from bsdr_models.inference.result import Result
 from bsdr_models.inference.spec import ModelSpec
 from bsdr_models.metrics import HeldOutScore
 from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, TargetLike
-from bsdr_models.numerics.process_state import Warned, recorded_warnings
+from bsdr_models.numerics.process_state import NoSignalWarning, Warned, recorded_warnings
 from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.numerics.rng import RandomState
 from bsdr_models.numerics.scaling import Scaler
@@ -100,7 +101,7 @@ def bounded(p: FloatArray) -> FloatArray:
     return np.asarray(log_softmax(np.log(np.maximum(p, FLOOR)), axis=-1))
 
 
-class StackedClassifier(ProbabilisticClassifier, _BaseComposition):
+class StackedClassifier(WeightedFit, ProbabilisticClassifier, _BaseComposition):
     """Several classifiers as one, weighted by how well they predict samples they have not seen.
 
     The log probabilities of the stack are a weighted sum of those of its members [1]_, normalised.
@@ -180,42 +181,15 @@ class StackedClassifier(ProbabilisticClassifier, _BaseComposition):
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    def fit(  # type: ignore[override]  # others are Python's error
+    def _fit(
         self,
         X: SamplesLike,
         y: TargetLike,
-        *,
+        groups: TargetLike | None,
         sample_weight: ArrayLike | None = None,
-        groups: TargetLike | None = None,
+        **given: object,
     ) -> Self:
-        """Fit the members and their weights.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            With NaN for missing values, if all members take such samples.
-        y : array-like of shape (n_samples,)
-            Classes.
-        sample_weight : array-like of shape (n_samples,), optional
-            Weight of each sample, for members whose ``fit`` takes weights, which the default
-            DGPLVMClassifier does not. A sample of weight two is the same as two samples, one of
-            weight zero is left out.
-        groups : array-like of shape (n_samples,), optional
-            Samples of one group, such as a patient, are held out together, also by members whose
-            ``fit`` takes ``groups``; the others are refitted for each fold.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        TypeError
-            If a member does not predict probabilities, or its ``fit`` takes no ``sample_weight``
-            that is given.
-        ValueError
-            If names of members are not unique or conflict with arguments, or y is of another kind.
-        """
+        """Fit the members and their weights; sample weights are for members that take them."""
         if sample_weight is not None:
             self._check_params()
             for name, member in self.estimators or [("dgplvm", DGPLVMClassifier())]:
@@ -225,7 +199,7 @@ class StackedClassifier(ProbabilisticClassifier, _BaseComposition):
                         "weights: give estimators whose fit does, such as BSDRClassifier and "
                         "BM2PCAClassifier"
                     )
-        return self._fit(X, y, groups, sample_weight, _given=X)
+        return super()._fit(X, y, groups, sample_weight, **given, _given=X)
 
     def _check_params(self) -> None:
         super()._check_params()
@@ -484,10 +458,15 @@ def _fit_member(
 
 
 def _messages(names: Sequence[str], warned: Sequence[Warned]) -> tuple[str, ...]:
-    """Warnings of members with their names, those of several members once."""
+    """Warnings of members with their names, those of several members once.
+
+    Whether targets depend on the samples is judged by the predictions of all members.
+    """
     of: dict[str, list[str]] = {}
     for name, own in zip(names, warned, strict=True):
         for each in own:
+            if issubclass(each.category, NoSignalWarning):
+                continue
             of.setdefault(str(each.message), []).append(name)
     return tuple(f"{', '.join(dict.fromkeys(own))}: {message}" for message, own in of.items())
 
@@ -497,8 +476,7 @@ def _encode(y: np.ndarray, models: Sequence[BaseEstimator]) -> tuple[np.ndarray,
     classes, *others = [np.unique(model.classes_) for model in models]
     if not all(np.array_equal(classes, each) for each in others):
         raise ValueError(f"members have different classes: {[classes, *others]}")
-    index = np.searchsorted(classes, y).clip(max=len(classes) - 1)
-    return classes, np.where(classes[index] == y, index, -1)
+    return classes, find_classes(y, classes)
 
 
 def _pool_held_out(

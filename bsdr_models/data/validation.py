@@ -469,6 +469,12 @@ def encode_labels(y: np.ndarray) -> tuple[np.ndarray, IntArray]:
     return classes, index
 
 
+def find_classes(y: np.ndarray, classes: np.ndarray) -> IntArray:
+    """Position of each label (N,) among the classes (K,), -1 of a label that is none of them."""
+    same = y[:, None] == classes
+    return np.where(same.any(axis=1), same.argmax(axis=1), -1)
+
+
 def encode_classes(y: TargetLike) -> tuple[IntArray, list[object]]:
     """Labels of a declarative model: class index of each sample, (N,), and the sorted classes."""
     y = read_labels(y)

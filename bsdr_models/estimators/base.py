@@ -39,7 +39,7 @@ from bsdr_models.metrics import lack_of_signal, no_signal
 from bsdr_models.numerics.arrays import FloatArray, SamplesLike, TargetLike
 from bsdr_models.numerics.folds import subsample
 from bsdr_models.numerics.outliers import Reference
-from bsdr_models.numerics.process_state import numpy_errors, one_thread, warn
+from bsdr_models.numerics.process_state import NoSignalWarning, numpy_errors, one_thread, warn
 from bsdr_models.numerics.rng import as_generator
 from bsdr_models.numerics.row_space import Rows
 from bsdr_models.numerics.scaling import Scaler, pad
@@ -53,9 +53,9 @@ def last_step(model: BaseEstimator) -> BaseEstimator:
     return model[-1] if isinstance(model, Pipeline) else model
 
 
-def warn_of(result: Result[Any], *further: str) -> None:
-    """Issue the warnings of a fit, and further ones."""
-    for message in dict.fromkeys((*result.messages, *further)):
+def warn_of(result: Result[Any]) -> None:
+    """Issue the warnings of a fit."""
+    for message in dict.fromkeys(result.messages):
         warn(message)
     if result.advice:
         warn(result.advice, ConvergenceWarning)
@@ -250,7 +250,7 @@ class Estimator(Fitted):
 
     def _set_result(self, result: Result[Any], context: Context) -> None:
         """Set what every fit has, with the score of held-out samples, and issue its warnings."""
-        further: tuple[str, ...] = ()
+        reason = None
         if result.held_out is not None:
             attrs = result.held_out.attrs()
             context = replace(context, attrs={**context.attrs, **attrs})
@@ -258,7 +258,6 @@ class Estimator(Fitted):
                 setattr(self, f"{name}_", value)
             of_target = {**attrs, "target": context.target}
             reason = None if result.interrupted else lack_of_signal(of_target)
-            further = () if reason is None else (no_signal(reason),)
         self._result = result
         self._context = context
         self._posterior = result.posterior
@@ -266,7 +265,9 @@ class Estimator(Fitted):
         self.n_iter_ = len(result.trace)
         self.converged_ = result.converged
         self.interrupted_ = result.interrupted
-        warn_of(result, *further)
+        warn_of(result)
+        if reason is not None:
+            warn(no_signal(reason), NoSignalWarning)
 
     def _set_components(
         self, loadings: FloatArray, share: FloatArray, X: FloatArray | None = None
@@ -320,7 +321,7 @@ class WeightedFit(Estimator):
         ----------
         X : array-like of shape (n_samples, n_features)
             Features of the training samples. For BM2PCA also a sparse matrix, or NaN for a missing
-            value.
+            value, which a stack takes if all its members do.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
             Classes of any type, or (n_samples, n_labels) of 0 and 1, label sets; of a regressor
             outputs in any units. Entries equal to the argument ``unlabeled``, if the model has it,
@@ -329,12 +330,13 @@ class WeightedFit(Estimator):
             Weight of each sample, at least 0. A sample of weight two is the same as two samples,
             for the effects, scaling, class frequencies, probabilities and held-out scores, and one
             of weight zero is left out. Outliers, and correlations of single features, are those
-            of the samples without weights. Not for Dask arrays, kernels, views, missing values and
-            samples without a label.
+            of the samples without weights. Not for Dask arrays, kernels, views, missing values,
+            samples without a label, and stacks with a member that takes none, as the default ones.
         groups : array-like of shape (n_samples,), optional
             Group of each sample, such as a patient or a batch. Samples of one group are held out
             together wherever the fit holds samples out, so that what it says of new samples is
-            true of new groups. Equal samples are held out together by themselves.
+            true of new groups. Equal samples are held out together by themselves. Members of a
+            stack whose ``fit`` takes no groups are refitted for each fold.
 
         Returns
         -------
@@ -343,7 +345,8 @@ class WeightedFit(Estimator):
         Raises
         ------
         TypeError
-            If X is no table, or a Dask array for a model other than BSDRClassifier.
+            If X is no table, or a Dask array for a model other than BSDRClassifier, or a member of
+            a stack does not predict probabilities or take weights that are given.
         ValueError
             If the input is not finite or of the wrong shape, y does not hold two classes, or an
             output or every feature is constant; if an argument is out of range, ``groups`` has gaps

@@ -26,6 +26,10 @@ class DataWarning(UserWarning):
     """Warning of samples, which fits to parts of them would repeat."""
 
 
+class NoSignalWarning(DataWarning):
+    """Warning that held-out predictions do not show targets to depend on the samples."""
+
+
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn of the line outside of the package that led here."""
     warnings.warn(message, category, skip_file_prefixes=PACKAGE)

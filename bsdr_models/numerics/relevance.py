@@ -20,6 +20,12 @@ class LatentCoordinates:
         return np.sqrt(np.einsum("mrr->mr", self.cov))
 
 
+def spread(draws: FloatArray, mean: FloatArray) -> FloatArray:
+    """Covariance (M, R, R) of draws of latent coordinates (S, M, R) about their mean (M, R)."""
+    gap = draws - mean
+    return np.einsum("smr,smq->mrq", gap, gap, optimize=True) / len(gap)
+
+
 # Relevance below which a component counts as switched off.
 ALIVE = 0.01
 

@@ -11,9 +11,9 @@ from bsdr_models.papers import bm2pca, bsdr, dgplvm
 _PUBLIC = {
     "Bound": "coordinate_ascent",
     "Extrapolation": "coordinate_ascent",
-    "PaperBM2PCAClassifier": "estimator",
-    "PaperBSDRClassifier": "estimator",
-    "PaperDGPLVMClassifier": "estimator",
+    "PaperBM2PCAClassifier": "bm2pca.fitting",
+    "PaperBSDRClassifier": "bsdr.fitting",
+    "PaperDGPLVMClassifier": "dgplvm.fitting",
     "maximise": "coordinate_ascent",
     "sample": "sampler",
 }

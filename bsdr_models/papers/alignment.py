@@ -168,7 +168,9 @@ def _flat(array: xr.DataArray, component: str, name: str) -> FloatArray:
 
 def _unflat(values: FloatArray, like: xr.DataArray, component: str) -> xr.DataArray:
     last = like.transpose(CHAIN, DRAW, ..., component)
-    return last.copy(data=values.reshape(last.shape)).transpose(*like.dims)
+    turned = last.copy(data=values.reshape(last.shape)).transpose(*like.dims)
+    # C order, as in a model loaded from a file.
+    return turned.copy(data=np.ascontiguousarray(turned.values))
 
 
 def _balanced(loadings: FloatArray, weights: FloatArray | None) -> FloatArray:

@@ -1,7 +1,7 @@
-"""Fits of the papers' models to trees: what they have in common."""
+"""Fits of the papers' models, as trees and by estimators of scikit-learn: what all have."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, replace
 from functools import partial
 from types import ModuleType
@@ -9,22 +9,23 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import numpy as np
 import xarray as xr
+from sklearn.utils.validation import check_is_fitted
 
-from bsdr_models.data.validation import (
-    warn_unless_mixed,
-)
-from bsdr_models.estimators.arguments import Arguments
+from bsdr_models.data.targets import Targets
+from bsdr_models.data.validation import warn_unless_mixed
 from bsdr_models.estimators.base import warn_of
-from bsdr_models.inference.datatree import MAX_NUMBERS, Context
+from bsdr_models.estimators.classifier import ProbabilisticClassifier
+from bsdr_models.inference.datatree import MAX_NUMBERS, Context, Coordinate
+from bsdr_models.inference.dims import DRAW, FEATURE, SCORE, TERM
 from bsdr_models.inference.result import Result
 from bsdr_models.inference.sampling import Sampled
-from bsdr_models.inference.spec import ModelSpec
 from bsdr_models.numerics.arrays import FloatArray, SamplesLike, TargetLike
 from bsdr_models.numerics.rng import RandomState, as_generator
 from bsdr_models.options import COUNT, Sampling, StrOptions
 from bsdr_models.papers.coordinate_ascent import maximise
 from bsdr_models.papers.sampler import sample
-from bsdr_models.papers.training import read_training
+from bsdr_models.papers.training import read_training, units_of_samples
+from bsdr_models.papers.trees import Located, add_effects, align, make_tree, name_dims
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -33,15 +34,15 @@ Inference = Literal["mean_field", "gibbs", "nuts", "advi"]
 
 
 @dataclass(eq=False, repr=False)
-class PaperFit(Arguments, ABC):
-    """Arguments of a fit, and how it runs; the estimators add the scaling of the features."""
+class PaperClassifier(ProbabilisticClassifier):
+    """Arguments of a fit, and how it runs, of features that are scaled or, by `fit_tree`, given."""
 
     _: KW_ONLY
+    standardize: Any = True
     progressbar: bool = False
     random_state: RandomState = None
 
-    _spec: ClassVar[ModelSpec]
-    _several: ClassVar[bool] = True  # whether a sample may have several labels
+    _several: ClassVar[bool] = True
 
     @abstractmethod
     def _declare(self, context: Context) -> "pm.Model":
@@ -53,29 +54,77 @@ class PaperFit(Arguments, ABC):
     ) -> tuple[Result[Any], xr.DataTree]:
         """Result, which predicts those features that vary, and tree, of coded targets."""
 
+    @property
+    def _method(self) -> Any:
+        return getattr(self, "inference", "map")
+
+    def _learn(self, targets: Targets, rng: np.random.Generator) -> Result[Any]:
+        with units_of_samples(self._context.X, standardize=bool(self.standardize)):
+            result, self._fitted_tree = self._run(self._context, targets.coded, rng)
+        return result
+
+    def _name_fitted(self) -> None:
+        self._tree = tree = self.__dict__.pop("_fitted_tree")
+        fit = tree["fit"].to_dataset().isel({FEATURE: self._context.varies}, missing_dims="ignore")
+        share = fit["relevance"].to_numpy()
+        if "projection_mean" in fit:
+            self._set_components(fit["projection_mean"].to_numpy(), share, self._context.X)
+            self.lower_bounds_ = self._result.trace
+        else:
+            self.relevance_ = share
+            self._n_features_out = len(share)
+            self.log_density_ = self._result.trace
+        if "sample_stats" in tree:
+            self.n_iter_ = tree["posterior"].sizes[DRAW] + self._schedule().tune
+
+    def _make_tree(self) -> xr.DataTree:
+        assert self._tree is not None
+        return self._tree
+
+    def _mean_effects(self) -> tuple[FloatArray, FloatArray] | None:
+        if not hasattr(self._posterior, "effects"):
+            return None
+        coef, intercept = self._posterior.effects()
+        return self._context.contrast(coef), self._context.contrast(intercept)
+
+    @property
+    def model_(self) -> "pm.Model":
+        """The ``pymc.Model`` on the scaled training samples.
+
+        Scale new samples by ``(X - mean_) / scale_``. ``idata_`` holds the free variables, so that
+        the functions of PyMC take it; ``build_model`` of the paper says what they compute.
+        """
+        check_is_fitted(self)
+        return self._context.name_dims(self._declare(self._context))
+
 
 def fit_tree(
-    arguments: PaperFit, X: SamplesLike, y: TargetLike, *, regression: bool = False
+    kind: Callable[..., PaperClassifier],
+    X: SamplesLike,
+    y: TargetLike,
+    *,
+    regression: bool = False,
+    **arguments: Any,
 ) -> xr.DataTree:
     """Tree of a fit to samples as they are, of a name or number for each feature."""
-    arguments._check_params()
+    model = kind(standardize=False, **arguments)
+    model._check_params()
     context, coded = read_training(
         X,
         y,
-        arguments.n_components or 1,
+        getattr(model, "n_components", None) or 1,
         regression=regression,
-        unlabeled=getattr(arguments, "unlabeled", None),
-        several=arguments._several,
-        config=arguments._config(),
+        unlabeled=getattr(model, "unlabeled", None),
+        several=model._several,
+        config=model._config(),
     )
-    rng = as_generator(arguments.random_state)
-    result, tree = arguments._run(context, coded, rng)
+    result, tree = model._run(context, coded, as_generator(model.random_state))
     warn_of(result)
     return tree
 
 
 @dataclass(eq=False, repr=False)
-class SampledFit(PaperFit):
+class SampledClassifier(PaperClassifier):
     """A fit by mean field, from whose optimum draws are taken, or by a sampler."""
 
     n_components: int = 2
@@ -86,7 +135,6 @@ class SampledFit(PaperFit):
     _mean_field: ClassVar[ModuleType]
     _gibbs: ClassVar[ModuleType]
     _unrecorded: ClassVar[frozenset[str]]  # variables of the sampler that the tree does not hold
-    _alignment: ClassVar[str]  # how components are aligned
     _parameter_constraints: ClassVar[Mapping[str, Sequence[object]]] = {
         "n_components": [COUNT],
         "inference": [StrOptions(set(get_args(Inference)))],
@@ -105,20 +153,22 @@ class SampledFit(PaperFit):
         """Draws of a state of mean field by name, (S, ...)."""
 
     @abstractmethod
-    def _align(
-        self, draws: dict[str, FloatArray], rng: np.random.Generator
-    ) -> dict[str, FloatArray]:
-        """Draws of a sampler, (C, S, ...), with their components aligned."""
-
-    @abstractmethod
     def _describe(
-        self, context: Context, targets: np.ndarray, result: Result[Any], data: Any
-    ) -> tuple[Any, xr.DataTree]:
-        """What predicts, and the tree, of a result with draws."""
+        self, draws: xr.Dataset, context: Context, data: Any, result: Result[Any]
+    ) -> tuple[Any, Located]:
+        """What predicts, and what the tree has beside the draws, whose components are aligned."""
 
     def _size(self, context: Context) -> int:
         """Number of components."""
         return self.n_components
+
+    def _dims(self) -> Mapping[str, tuple[str, ...]]:
+        """Dims of the variables."""
+        return self._spec.variables
+
+    def _align(self, draws: xr.Dataset, rng: np.random.Generator) -> xr.Dataset:
+        """Draws of a sampler with their components aligned."""
+        return align(draws, self._spec)
 
     def _run(
         self, context: Context, targets: np.ndarray, rng: np.random.Generator
@@ -138,24 +188,39 @@ class SampledFit(PaperFit):
             )
         else:
             sampled = self._sample(data, context, rng)
-            sampled = replace(sampled, draws=self._align(dict(sampled.draws), rng))
             result = Result(
                 posterior=None,
                 trace=np.asarray(sampled.fit.get("elbo", [])),
                 converged=False,
                 interrupted=sampled.interrupted,
             )
-        result = replace(result, sampled=sampled)
-        posterior, tree = self._describe(context, targets, result, data)
+        draws = name_dims(sampled.draws, self._dims())
+        draws = add_effects(draws if by_mean_field else self._align(draws, rng), context)
+        posterior, located = self._describe(draws, context, data, result)
+        coords: dict[str, Coordinate] = {TERM: list(result.terms)}
+        if SCORE in draws.sizes:
+            coords[SCORE] = list(context.labels[1:])
+        if "loadings" in draws and draws["loadings"].size > MAX_NUMBERS:  # predictions have no need
+            draws = draws.drop_vars("loadings")
+        tree = make_tree(
+            draws,
+            located,
+            sampled,
+            context,
+            self._spec,
+            aligned=not by_mean_field,
+            attrs={"interrupted": int(result.interrupted)},
+            inference_method=self.inference,
+            coords=coords,
+            dims=self._dims(),
+        )
         if not by_mean_field:
-            tree.attrs["alignment"] = self._alignment
-            variables = tree["posterior"].data_vars
             identified = [*self._spec.identified]
-            if "bias_centered" not in variables:
+            if "bias_centered" not in draws:
                 identified.append("bias")  # of labels and real outputs
-            names = [name for name in identified if name in variables]
+            names = [name for name in identified if name in tree["posterior"].data_vars]
             result = replace(result, converged=warn_unless_mixed(tree, names))
-        return replace(result, sampled=None).with_posterior(posterior), tree
+        return result.with_posterior(posterior), tree
 
     def _maximise(self, context: Context, data: Any, rng: np.random.Generator) -> Result[Any]:
         """The state of mean field with the largest bound, of one start or also of random ones."""

@@ -11,6 +11,7 @@ References
        sampling. Journal of Machine Learning Research 25(72).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -25,15 +26,16 @@ from bsdr_models.bsdr.problem import (
     make_contrasts,
     regression_log_likelihood,
 )
+from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.data.targets import name_groups
-from bsdr_models.data.validation import read_numbers, sample_labels
-from bsdr_models.inference.dims import FEATURE, GROUP, LABEL, OBS
+from bsdr_models.data.validation import find_classes, read_numbers, sample_labels
+from bsdr_models.inference.dims import GROUP, LABEL, OBS
 from bsdr_models.inference.trees import read_draws
 from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, Target, TargetLike
-from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.numerics.process_state import warn
 from bsdr_models.papers.bsdr.draws import N_DRAWS, standard_normals
 from bsdr_models.papers.training import read_new, read_setting
+from bsdr_models.papers.trees import take_draws
 
 # Draws of the effect of a new group from which those that predict are chosen by their weights.
 N_EFFECTS = 8192
@@ -112,7 +114,7 @@ def predict_groups(
         their_names, number = name_groups(their_groups, given)
         new_groups = np.array(their_names, dtype=object)[number]
     k = np.full(len(names), np.nan)
-    found = {name: np.empty((len(array), len(draws.labels))) for name in draws.predicted}
+    found: dict[str, FloatArray] = {}
     for g, name in enumerate(names):
         here = new_groups == name
         of_draw, effect = draws.effects(name, N_EFFECTS if here.any() else N_DRAWS)
@@ -125,7 +127,8 @@ def predict_groups(
         rows = np.flatnonzero(index == g)
         for part in gen_batches(len(rows), max(1, _BLOCK // effect.size)):
             for variable, values in draws.predict(array[rows[part]], of_draw, effect).items():
-                found[variable][rows[part]] = values
+                every = found.setdefault(variable, np.empty((len(array), len(draws.labels))))
+                every[rows[part]] = values
     if (k > PARETO_K).any():
         unreliable = ", ".join(f"{names[g]} ({k[g]:.2f})" for g in np.flatnonzero(k > PARETO_K))
         warn(
@@ -162,11 +165,9 @@ def choose(log_weights: FloatArray) -> tuple[IntArray, float]:
 class GroupDraws:
     """S draws of BSDR with group effects."""
 
-    coef: FloatArray  # (S, D, K)
-    bias: FloatArray  # (S, K)
-    scale: FloatArray  # standard deviation of the effects, (S,)
-    effect: FloatArray  # of the groups of the fit, (S, G, K)
-    noise_scale: FloatArray | None  # of real outputs, (S, K)
+    # coef (S, D, K), bias (S, K), group_scale (S,), group_effect (S, G, K); of real outputs
+    # noise_scale (S, K)
+    draws: Mapping[str, FloatArray]
     groups: list[object]
     labels: np.ndarray  # of the classes or outputs, (K,)
     target: Target
@@ -180,33 +181,23 @@ class GroupDraws:
             raise ValueError("the tree is no tree of a fit: from_trace makes one of a trace")
         if "group_effect" not in drawn:
             raise ValueError("the tree has no group effects: give groups= to bsdr.build_model")
-        posterior = read_draws(tree, "posterior", "coef", "bias", "group_scale", "group_effect")
-        every = posterior.stack(sample=("chain", "draw")).transpose("sample", ...)
-        some = every.isel(sample=evenly_spaced(every.sizes["sample"], N_DRAWS))
-        noise = some["noise_scale"].values if "noise_scale" in some else None
+        names = ["coef", "bias", "group_scale", "group_effect"]
+        if tree.attrs["target"] == "regression":
+            names.append("noise_scale")
         return cls(
-            coef=some["coef"].transpose(..., FEATURE, LABEL).values,
-            bias=some["bias"].values,
-            scale=some["group_scale"].values,
-            effect=some["group_effect"].transpose(..., GROUP, LABEL).values,
-            noise_scale=noise,
-            groups=some[GROUP].values.tolist(),
-            labels=some[LABEL].values,
+            draws=take_draws(tree, SPEC, names, N_DRAWS),
+            groups=drawn[GROUP].values.tolist(),
+            labels=drawn[LABEL].values,
             target=tree.attrs["target"],
             lapse=read_setting(tree, "lapse", 0.0),
         )
-
-    @property
-    def predicted(self) -> tuple[str, ...]:
-        """Names of what is predicted."""
-        return ("probability",) if self.noise_scale is None else ("prediction", "prediction_sd")
 
     def read(self, y: TargetLike) -> np.ndarray:
         """Targets as in the likelihood: class indices (L,), zeros and ones or real (L, K)."""
         if self.target == "multiclass":
             values = np.asarray(y)
-            index = np.argmax(values[:, None] == self.labels, axis=1)
-            if unknown := sorted({*values[self.labels[index] != values].tolist()}):
+            index = find_classes(values, self.labels)
+            if unknown := sorted({*values[index < 0].tolist()}):
                 raise ValueError(f"y has classes that the fit does not know: {unknown}")
             return index
         numbers = read_numbers(y).reshape(len(np.asarray(y)), -1)
@@ -221,26 +212,28 @@ class GroupDraws:
 
         Effects of a new group are quasi-random, in random order, so that any part of them is fair.
         """
-        n_draws = len(self.scale)
+        scale = self.draws["group_scale"]
         if group in self.groups:
-            return np.arange(n_draws), self.effect[:, self.groups.index(group)]
-        of_draw = np.repeat(np.arange(n_draws), -(-at_least // n_draws))
+            effect = self.draws["group_effect"][:, self.groups.index(group)]
+            return np.arange(len(scale)), effect
+        of_draw = np.repeat(np.arange(len(scale)), -(-at_least // len(scale)))
         contrasts = make_contrasts(len(self.labels), self.target)
         normal = standard_normals(len(of_draw), len(contrasts))
         normal = np.random.default_rng(0).permutation(normal)
-        return of_draw, self.scale[of_draw, None] * normal @ contrasts
+        return of_draw, scale[of_draw, None] * normal @ contrasts
 
     def linear_predictor(self, X: FloatArray, of_draw: IntArray, effect: FloatArray) -> FloatArray:
         """That of samples (M, D) of one group by draw, (T, M, K)."""
-        return (X @ self.coef + self.bias[:, None])[of_draw] + effect[:, None]
+        each = X @ self.draws["coef"] + self.draws["bias"][:, None]
+        return each[of_draw] + effect[:, None]
 
     def log_likelihood(
         self, X: FloatArray, y: np.ndarray, of_draw: IntArray, effect: FloatArray
     ) -> FloatArray:
         """Log likelihood of labelled samples of one group under each draw, (T,)."""
         eta = self.linear_predictor(X, of_draw, effect)
-        if self.noise_scale is not None:
-            each = regression_log_likelihood(eta, y, self.noise_scale[of_draw])
+        if self.target == "regression":
+            each = regression_log_likelihood(eta, y, self.draws["noise_scale"][of_draw])
         else:
             each = label_log_likelihood(eta, y, self.target, self.lapse)[0]
         return each.sum(axis=1)
@@ -250,9 +243,9 @@ class GroupDraws:
     ) -> dict[str, FloatArray]:
         """Predictions by name, (M, K), for samples (M, D) of one group."""
         eta = self.linear_predictor(X, of_draw, effect)
-        if self.noise_scale is None:
+        if self.target != "regression":
             log_p = class_log_probabilities(np.swapaxes(eta, 0, 1), self.target, self.lapse)
             return {"probability": np.exp(log_p)}
-        noise = np.mean(self.noise_scale[of_draw] ** 2, axis=0)
+        noise = np.mean(self.draws["noise_scale"][of_draw] ** 2, axis=0)
         sd = np.sqrt(eta.var(axis=0) + noise)
         return {"prediction": eta.mean(axis=0), "prediction_sd": sd}

@@ -7,7 +7,7 @@ draws of ``projection`` (feature, component), of ``latent`` (obs, component), or
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,20 +25,17 @@ from bsdr_models.inference.sampling import Sampled
 from bsdr_models.inference.spec import ModelSpec
 from bsdr_models.inference.trees import read_draws
 from bsdr_models.numerics.arrays import DeclaredTarget, FloatArray, SamplesLike, TargetLike
-from bsdr_models.numerics.relevance import LatentCoordinates, feature_relevance
-from bsdr_models.papers.alignment import SUFFIX, align_draws
+from bsdr_models.numerics.relevance import LatentCoordinates, feature_relevance, spread
 from bsdr_models.papers.bm2pca.fitting import NAMES, BM2PCADraws
-from bsdr_models.papers.bsdr.draws import BSDRDraws
-from bsdr_models.papers.training import describe, read_training
+from bsdr_models.papers.bsdr.draws import project
+from bsdr_models.papers.training import read_training
+from bsdr_models.papers.trees import Located, add_effects, align, make_tree, stack_draws, values_of
 
 if TYPE_CHECKING:
     import pymc as pm
 
 # Order of the dims of a variable.
 ORDER = (*SAMPLE_DIMS, OBS, FEATURE, BASIS, GROUP, COMPONENT, LABEL, SCORE)
-# A rotation of the components turns loadings, weights and the variable of this name, and
-# coefficients with this dim. Other variables would have another meaning, and are left out.
-TURNED = ("latent", BASIS)
 # Groups that are taken over as they are.
 KEPT = ("log_likelihood", "log_prior", "posterior_predictive")
 # Samples whose latent coordinates under all draws are in memory at once.
@@ -120,47 +117,26 @@ def from_trace(
     tree = _read(trace, spec, model)
     context = _make_context(tree, X, y, target, unlabeled)
     _check(tree, context, spec)
-    posterior = _align(_effects(tree["posterior"].to_dataset(), context), spec)
+    draws = add_effects(align(tree["posterior"].to_dataset(), spec), context)
     settings = _settings(tree)
     if spec.name == "bsdr":
         settings = {"latent_scale": 1.0} | settings  # as in the paper
-    shown = _locate(posterior, context, spec, settings.get("latent_scale", 0.0))
-    aligned = (
-        {"alignment": str(spec.alignment["method"]).replace("_", " ")} if spec.alignment else {}
-    )
+    located = _locate(draws, context, spec, settings.get("latent_scale", 0.0))
     sampled = Sampled.of(tree)
     default: InferenceMethod = "nuts" if "diverging" in sampled.sample_stats else "mcmc"
-    groups = {name: tree[name].to_dataset() for name in KEPT if name in tree.children}
-    groups["posterior"] = posterior.assign(shown.draws)
-    arrays: dict[str, dict[str, Any]] = {
-        group: {str(name): each.values for name, each in dataset.items()}
-        for group, dataset in groups.items()
-    }
-    if sampled.sample_stats:
-        arrays["sample_stats"] = dict(sampled.sample_stats)
-    latent = shown.latent
-    arrays["fit"] = {"latent_mean": latent.mean, "latent_cov": latent.cov, **shown.fit}
     origin = tree["posterior"].attrs
-    return context.fit_tree(
-        arrays,
+    kept = {name: tree[name].to_dataset() for name in KEPT if name in tree.children}
+    return make_tree(
+        draws,
+        replace(located, groups=kept),
+        sampled,
+        context,
         spec,
         inference_method=inference_method or default,
-        n_components=latent.mean.shape[1],
-        attrs={
-            **{name: origin[name] for name in OF_SAMPLER if name in origin},
-            **aligned,
-            **settings,
-            **shown.attrs,
-        },
-        dims={"X": (OBS, FEATURE), "y": (OBS, LABEL)}
-        | {
-            str(name): tuple(map(str, each.dims[2:]))
-            for dataset in groups.values()
-            for name, each in dataset.items()
-        },
+        attrs={name: origin[name] for name in OF_SAMPLER if name in origin} | settings,
         coords={
             str(dim): each.values
-            for dim, each in posterior.coords.items()
+            for dim, each in draws.coords.items()
             if dim not in (*SAMPLE_DIMS, OBS, FEATURE, LABEL, COMPONENT) and each.ndim == 1
         },
     )
@@ -281,83 +257,40 @@ def _check(tree: xr.DataTree, context: Context, spec: ModelSpec) -> None:
         )
 
 
-# Components
-
-
-def _effects(posterior: xr.Dataset, context: Context) -> xr.Dataset:
-    """Draws with effects of the features, of both classes if two share a class score."""
-    if "coef" not in posterior and {"projection", "weights"} <= posterior.data_vars.keys():
-        coef = xr.dot(posterior["projection"], posterior["weights"], dim=COMPONENT)
-        posterior = posterior.assign(coef=coef.transpose(*SAMPLE_DIMS, FEATURE, ...))
-        if context.target == "multiclass":
-            named = {"coef": "coef", "bias_centered": "bias"}
-            centred = {new: posterior[old] for new, old in named.items() if old in posterior}
-            posterior = posterior.assign(
-                {name: each - each.mean(LABEL) for name, each in centred.items()}
-            )
-    if posterior.sizes.get(LABEL) == 1 < len(context.labels):
-        posterior = posterior.drop_vars(LABEL, errors="ignore").rename({LABEL: SCORE})
-    if SCORE in posterior.sizes:
-        for name in {"coef", "intercept"} & posterior.data_vars.keys():
-            values = per_class(context, posterior[name].transpose(..., SCORE).values)
-            posterior = posterior.assign({name: ((*posterior[name].dims[:-1], LABEL), values)})
-    return posterior
-
-
-def _align(posterior: xr.Dataset, spec: ModelSpec) -> xr.Dataset:
-    """Draws with components aligned as the specification says, by its loadings or else `latent`."""
-    if not spec.alignment:
-        return posterior
-    options = dict(spec.alignment)
-    with_components = [name for name, each in posterior.items() if COMPONENT in each.dims]
-    if options.get("loadings") not in with_components:
-        options["loadings"] = "latent"
-    if options["loadings"] not in with_components:
-        return posterior
-    if options.get("weights") not in with_components:
-        options.pop("weights", None)
-    turned = {options["loadings"], options.get("weights")}
-    others = [str(name) for name in with_components if name not in turned]
-    if options["method"] == "procrustes":
-        others = [name for name in others if {name, *posterior[name].dims} & {*TURNED}]
-    tree = xr.DataTree.from_dict({"posterior": posterior})
-    aligned = align_draws(tree, **options, others=others)["posterior" + SUFFIX].to_dataset()
-    return posterior.drop_vars(with_components).assign(aligned.data_vars)
-
-
 # Latent coordinates
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Located:
-    """Latent coordinates of the samples, and what else follows from the draws."""
-
-    latent: LatentCoordinates
-    fit: Mapping[str, object] = field(default_factory=dict)  # variables of the group
-    attrs: Mapping[str, object] = field(default_factory=dict)  # of the root
-    draws: Mapping[str, Any] = field(default_factory=dict)  # in place of those of the trace
-
-
-def _locate(posterior: xr.Dataset, context: Context, spec: ModelSpec, scale: float) -> Located:
+def _locate(draws: xr.Dataset, context: Context, spec: ModelSpec, scale: float) -> Located:
     """Latent coordinates by what was sampled; ``scale`` is their deviation from the projection."""
-    names = posterior.data_vars.keys()
-    draws = {str(name): each.values for name, each in posterior.items()}
+    names = draws.data_vars.keys()
+    arrays = stack_draws(values_of(draws), [*map(str, names)])
     if {*NAMES, "coef"} <= names:
-        factors = BM2PCADraws.of(draws, exclusive=context.target == "multiclass")
-        return _linear(factors.embed(context.X), factors.projection, posterior, context)
-    linear = "projection" in names and COMPONENT in posterior["projection"].dims
+        factors = BM2PCADraws.of(values_of(draws), exclusive=context.target == "multiclass")
+        latent = factors.embed(context.X)
+        return Located.linear(context, latent, factors.projection, _weights(draws, context))
+    linear = "projection" in names and COMPONENT in draws["projection"].dims
     if linear and ("weights" in names or "coef" not in names):
-        mean = posterior["projection"].mean(SAMPLE_DIMS).values
-        found = _linear(_project(draws["projection"], context, scale), mean, posterior, context)
-        sd = posterior["projection"].std(SAMPLE_DIMS).values
-        return replace(found, fit={**found.fit, "projection_sd": sd})
+        Q = arrays["projection"]
+        mean = Q.mean(axis=0)
+        weights = _weights(draws, context, mean)
+        latent = project(Q, context.X, scale)
+        return Located.linear(context, latent, mean, weights, fit={"projection_sd": Q.std(axis=0)})
     if "latent" in names:
-        latent = _moments(draws["latent"].reshape(-1, *draws["latent"].shape[2:]))
-        centred = context.X - context.X.mean(axis=0)
-        slopes = np.linalg.lstsq(centred, latent.mean - latent.mean.mean(axis=0))[0]
+        mean = arrays["latent"].mean(axis=0)
+        latent = LatentCoordinates(mean=mean, cov=spread(arrays["latent"], mean))
+        slopes = np.linalg.lstsq(context.X - context.X.mean(axis=0), mean - mean.mean(axis=0))[0]
         if "coef" in names:
-            return _linear(latent, slopes, posterior, context)
-        return Located(latent=latent, fit=_nonlinear(latent.mean, slopes, context))
+            return Located.linear(context, latent, slopes, _weights(draws, context, slopes))
+        share = mean.var(axis=0) / mean.var(axis=0).sum()
+        if context.index is not None:
+            share = relevance(mean, context.index)
+        importance = feature_relevance(slopes, np.diag(np.sqrt(share)))
+        fit = {
+            "relevance": share,
+            "projection_mean": slopes,
+            "feature_relevance": importance,
+        }
+        return Located(latent=latent, fit=fit)
     if "coef" not in names:
         raise ValueError(
             "latent coordinates need draws of projection, latent or coef; the trace has "
@@ -366,65 +299,29 @@ def _locate(posterior: xr.Dataset, context: Context, spec: ModelSpec, scale: flo
     return _canonical(draws, context, spec)
 
 
-def _project(projection: FloatArray, context: Context, scale: float) -> LatentCoordinates:
-    """Moments of X Q over draws (chain, draw, D, R), and the variance of ``scale`` around it."""
-    Q = projection.reshape(-1, *projection.shape[2:])
-    every = BSDRDraws(
-        projection=Q,
-        weights=np.zeros((*Q.shape[::2], 1)),
-        bias=np.zeros((len(Q), 1)),
-        latent_scale=scale,
-        target=context.target,
-    )
-    return every.embed(context.X)
+def _weights(draws: xr.Dataset, context: Context, loadings: FloatArray | None = None) -> FloatArray:
+    """Mean weights (R, K) of latent coordinates in the class scores, of loadings (P, R)."""
+    if "weights" in draws and COMPONENT in draws["weights"].dims:
+        weights = draws["weights"].mean(SAMPLE_DIMS).transpose(COMPONENT, ...).values
+        return per_class(context, weights)
+    assert loadings is not None
+    if "coef" in draws:
+        return np.linalg.pinv(loadings) @ draws["coef"].mean(SAMPLE_DIMS).values
+    return np.eye(loadings.shape[1])
 
 
-def _moments(latent: FloatArray) -> LatentCoordinates:
-    """Mean and covariance of draws (S, N, R)."""
-    mean = latent.mean(axis=0)
-    gap = latent - mean
-    cov = np.einsum("snr,snq->nrq", gap, gap, optimize=True) / len(gap)
-    return LatentCoordinates(mean=mean, cov=cov)
-
-
-def _linear(
-    latent: LatentCoordinates, projection: FloatArray, posterior: xr.Dataset, context: Context
-) -> Located:
-    """Latent coordinates by a linear map (D, R), described by its weights in the class scores."""
-    if "weights" in posterior and COMPONENT in posterior["weights"].dims:
-        weights = posterior["weights"].mean(SAMPLE_DIMS).transpose(COMPONENT, ...).values
-        weights = per_class(context, weights)
-    elif "coef" in posterior:
-        weights = np.linalg.pinv(projection) @ posterior["coef"].mean(SAMPLE_DIMS).values
-    else:
-        weights = np.eye(projection.shape[1])
-    fit, attrs = describe(context, latent.mean, projection, weights)
-    return Located(latent=latent, fit=fit, attrs=attrs)
-
-
-def _nonlinear(latent: FloatArray, slopes: FloatArray, context: Context) -> dict[str, object]:
-    """Summaries of latent coordinates (N, R) that are no linear map, by their slopes (D, R)."""
-    share = latent.var(axis=0) / latent.var(axis=0).sum()
-    if context.index is not None:
-        share = relevance(latent, context.index)
-    return {
-        "relevance": share,
-        "projection_mean": slopes,
-        "feature_relevance": feature_relevance(slopes, np.diag(np.sqrt(share))),
-    }
-
-
-def _canonical(draws: Mapping[str, FloatArray], context: Context, spec: ModelSpec) -> Located:
+def _canonical(draws: xr.Dataset, context: Context, spec: ModelSpec) -> Located:
     """Identified coordinates of a linear predictor, as the recommended BSDR has them."""
     X = np.asarray(context.X)
-    coef = draws["coef"].reshape(-1, *draws["coef"].shape[2:])  # (S, D, K)
-    contrasts = make_contrasts(coef.shape[2], context.target)
+    shape = draws["coef"].shape
+    coef = draws["coef"].values.reshape(-1, *shape[2:])  # (S, D, K)
+    contrasts = make_contrasts(shape[3], context.target)
     projection = np.swapaxes(coef @ contrasts.T, 1, 2)
     parameters = Parameters(
         projection=projection,
         scale=np.ones(len(coef)),
         weights=np.broadcast_to(contrasts, (len(coef), *contrasts.shape)),
-        bias=np.zeros((len(coef), coef.shape[2])),
+        bias=np.zeros((len(coef), shape[3])),
         noise_scale=None,
         outside=np.zeros(projection.shape[:2]),
     )
@@ -437,29 +334,29 @@ def _canonical(draws: Mapping[str, FloatArray], context: Context, spec: ModelSpe
         for part in gen_batches(len(X), BLOCK)
     ]
     aligned = coordinates.align(parameters)
-    loadings = coordinates.coefficients @ coordinates.axes
-    fit, attrs = describe(context, mean, loadings, coordinates.axes.T)
-    fit |= {
-        "relevance": coordinates.share,
-        "projection_sd": aligned.projection.std(axis=0).T,
-    }
     replaced = {}
     if "projection" in spec.variables:
-        shape = draws["coef"].shape[:2]
         turned = {
             "projection": ((FEATURE, COMPONENT), np.swapaxes(aligned.projection, 1, 2)),
             "weights": ((COMPONENT, LABEL), aligned.weights),
         }
-        for name, (axes, each) in turned.items():
-            replaced[name] = ((*SAMPLE_DIMS, *axes), each.reshape(*shape, *each.shape[1:]))
-    return Located(
-        latent=LatentCoordinates(mean=mean, cov=np.concatenate(cov)),
-        fit=fit,
+        replaced = {
+            name: ((*SAMPLE_DIMS, *axes), each.reshape(*shape[:2], *each.shape[1:]))
+            for name, (axes, each) in turned.items()
+        }
+    return Located.linear(
+        context,
+        LatentCoordinates(mean=mean, cov=np.concatenate(cov)),
+        coordinates.coefficients @ coordinates.axes,
+        coordinates.axes.T,
+        fit={
+            "relevance": coordinates.share,
+            "projection_sd": aligned.projection.std(axis=0).T,
+        },
         attrs={
             "alignment": "affine",
             "latent_scale": 0.0,
             "component_share": coordinates.share.tolist(),
-            **attrs,
         },
         draws=replaced,
     )

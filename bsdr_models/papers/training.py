@@ -21,8 +21,6 @@ from bsdr_models.data.validation import (
 from bsdr_models.inference.datatree import Context
 from bsdr_models.inference.dims import FEATURE
 from bsdr_models.numerics.arrays import FloatArray, SamplesLike, TargetLike
-from bsdr_models.numerics.outliers import Reference
-from bsdr_models.numerics.relevance import feature_relevance, relevance
 
 
 def read_training(
@@ -111,25 +109,6 @@ class Start:
             bias=weights[0],
             intercept=weights[0] - mean @ projection @ weights[1:],
         )
-
-
-def describe(
-    context: Context, latent: FloatArray, loadings: FloatArray, weights: FloatArray
-) -> tuple[dict[str, object], dict[str, float]]:
-    """Summaries and root attributes of a linear map of the features, by name.
-
-    Of latent coordinates (N, R), the map (P, R) and its weights (R, K) in the class scores.
-    """
-    contrast = context.contrast(weights)
-    reference = Reference.learn(context.X, loadings)
-    group: dict[str, object] = {
-        "projection_mean": loadings,
-        "relevance": relevance(latent, contrast),
-        "feature_relevance": feature_relevance(loadings, contrast),
-    }
-    if reference is None:
-        return group, {}
-    return group | reference.compare_training(context.X), reference.attrs()
 
 
 @contextmanager

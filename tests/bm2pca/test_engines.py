@@ -24,6 +24,7 @@ def make_task(kind):
     return BM2PCAProblem(
         X=X,
         Y=0.7 * Y if kind == "real" else Y,
+        cost=2.0,
         epsilon=0.1 if kind == "real" else None,
         columns=views,
         n_components=R,
@@ -32,7 +33,7 @@ def make_task(kind):
 
 def bound(posterior, task):
     """The bound of a state."""
-    data = mean_field.make_data(task.X, task.Y, 2.0, task.epsilon, columns=task.columns)
+    data = mean_field.make_data(task.X, task.Y, task.cost, task.epsilon, columns=task.columns)
     return sum(mean_field.bound_terms(posterior.state, data, PAPER).values())
 
 
@@ -40,7 +41,7 @@ def bound(posterior, task):
 def test_bound_rises_to_convergence_and_is_reported(kind):
     task = make_task(kind)
     rng = np.random.default_rng(0)
-    result = fit_mean_field(task, cost=2.0, rng=rng, max_iter=3000)
+    result = fit_mean_field(task, rng=rng, max_iter=3000)
     assert result.converged
     assert np.all(np.diff(result.trace) >= -1e-9 * np.abs(result.trace[1:]))
     np.testing.assert_allclose(sum(result.terms.values()), result.trace, rtol=1e-12)
@@ -50,7 +51,7 @@ def test_bound_rises_to_convergence_and_is_reported(kind):
 def test_extrapolation_reaches_the_bound_in_fewer_sweeps():
     task = make_task("signs")
     rng = np.random.default_rng(0)
-    fast = fit_mean_field(task, cost=2.0, rng=rng, max_iter=5000, tol=1e-6).trace
+    fast = fit_mean_field(task, rng=rng, max_iter=5000, tol=1e-6).trace
     (stream,) = np.random.default_rng(0).spawn(1)
-    plain = bound(run_sweeps(task, 2.0, int(1.5 * len(fast)), stream), task)
+    plain = bound(run_sweeps(task, int(1.5 * len(fast)), stream), task)
     assert fast[-1] > plain - 1e-2

@@ -10,8 +10,9 @@ from scipy.special import log_ndtr, logsumexp, ndtr
 from bsdr_models.papers import maximise
 from bsdr_models.papers.bsdr import draws as draws_module
 from bsdr_models.papers.bsdr import mean_field as mf
-from bsdr_models.papers.bsdr.draws import BSDRDraws, ProjectionFactor
+from bsdr_models.papers.bsdr.draws import NAMES, BSDRDraws, ProjectionFactor
 from bsdr_models.papers.bsdr.priors import Priors
+from bsdr_models.papers.trees import stack_draws
 
 TARGETS = ("multiclass", "multilabel", "regression")
 # Largest error of a probability that predictions may have.
@@ -52,7 +53,7 @@ def mean_field(target, *, prior="entrywise", latent_scale=0.5, n_iter=40, **size
     state = replace(state, projection=mf.update_projection(state, data, priors))
     found = mf.draw(state, data, priors, n_draws=6000, rng=rng)
     found = {name: values[None] for name, values in found.items()}
-    draws = BSDRDraws.stack(found, target=target, latent_scale=latent_scale)
+    draws = BSDRDraws(**stack_draws(found, NAMES), target=target, latent_scale=latent_scale)
     factor = ProjectionFactor(
         mean=data.design.loadings(state.projection.mean),
         precision=state.projection_precision.mean,

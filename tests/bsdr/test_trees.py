@@ -12,12 +12,13 @@ import xarray as xr
 from sklearn.exceptions import ConvergenceWarning
 
 from bsdr_models import BSDRClassifier, BSDRRegressor, Sampling
+from bsdr_models.bsdr import SPEC
 from bsdr_models.bsdr.problem import label_log_likelihood, regression_log_likelihood
 from bsdr_models.inference import datatree
 from bsdr_models.papers import PaperBSDRClassifier
 from bsdr_models.papers.bsdr import SAMPLING, Optimization, Priors, fit, predict
 from bsdr_models.papers.bsdr.draws import BSDRDraws
-from bsdr_models.papers.bsdr.fitting import align_components
+from bsdr_models.papers.trees import align, name_dims, stack_draws, values_of
 
 N, D, R, K = 40, 5, 2, 3
 FEATURES = [f"gene_{i}" for i in range(D)]
@@ -243,8 +244,8 @@ def test_identified_quantities_and_likelihoods_are_those_of_the_draws(fitted, en
             else label_log_likelihood(eta, y.values, target, tree.attrs["lapse"])[0]
         )
     else:
-        draws = BSDRDraws.stack(
-            {name: posterior[name].values for name in ("projection", "weights", "bias")},
+        draws = BSDRDraws(
+            **stack_draws(values_of(posterior), ["projection", "weights", "bias"]),
             target=target,
             latent_scale=tree.attrs["latent_scale"],
         )
@@ -315,7 +316,7 @@ def test_alignment_undoes_permutations_and_flips():
                 shape[axis - 2] = r
                 values = values * sign.reshape(shape)
             mixed[name][index] = values
-    got = align_components(mixed, "entrywise")
+    got = values_of(align(name_dims(mixed, SPEC.variables), SPEC))
     for name in ("projection", "weights"):
         assert got[name].std(axis=(0, 1)).max() < 0.2  # it was 2 before
         assert mixed[name].std(axis=(0, 1)).max() > 1.0

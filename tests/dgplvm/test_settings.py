@@ -10,7 +10,7 @@ from scipy import stats
 from bsdr_models.dgplvm import objective
 from bsdr_models.dgplvm.priors import BOX, LogNormal
 from bsdr_models.numerics.scaling import Scaler
-from bsdr_models.papers import estimator as paper
+from bsdr_models.papers.dgplvm import fitting as paper
 
 
 def in_different_units(X):

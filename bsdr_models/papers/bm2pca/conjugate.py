@@ -25,6 +25,7 @@ class BM2PCAProblem:
 
     X: FloatArray  # (N, P), scaled, NaN for a missing value
     Y: FloatArray  # Signs, (N, K), 0 without a label; or real targets, NaN if missing
+    cost: float  # C
     epsilon: float | None = None  # Half width of the epsilon-insensitive interval; None for signs
     # Features of each view; None for one view of all.
     columns: tuple[IntArray | None, ...] = (None,)
@@ -35,9 +36,9 @@ class BM2PCAProblem:
         """The same problem for some of the samples."""
         return replace(self, X=self.X[index], Y=self.Y[index])
 
-    def start(self, cost: float) -> tuple[ViewData, Callable[..., FactorState]]:
+    def start(self) -> tuple[ViewData, Callable[..., FactorState]]:
         """Data of the steps, and a function of ``rng`` to an initial state."""
-        data = mean_field.make_data(self.X, self.Y, cost, self.epsilon, columns=self.columns)
+        data = mean_field.make_data(self.X, self.Y, self.cost, self.epsilon, columns=self.columns)
         return data, partial(mean_field.init, data, self.priors, n_components=self.n_components)
 
 
@@ -101,22 +102,18 @@ class MarginPosterior(Predictor):
         return mean_field.draw_from(self.state, self.factor_model, n_draws, rng, latent=latent)
 
 
-def run_sweeps(
-    problem: BM2PCAProblem, cost: float, n_sweeps: int, rng: np.random.Generator
-) -> MarginPosterior:
+def run_sweeps(problem: BM2PCAProblem, n_sweeps: int, rng: np.random.Generator) -> MarginPosterior:
     """Posterior after plain sweeps."""
-    data, init = problem.start(cost)
+    data, init = problem.start()
     state = init(rng=rng)
     for _ in range(n_sweeps):
         state = mean_field.sweep(state, data, problem.priors)
     return MarginPosterior.of(state, data)
 
 
-def fit_mean_field(
-    problem: BM2PCAProblem, *, cost: float, **options: Any
-) -> Result[MarginPosterior]:
+def fit_mean_field(problem: BM2PCAProblem, **options: Any) -> Result[MarginPosterior]:
     """Maximise the bound, with the options of `maximise`."""
-    data, init = problem.start(cost)
+    data, init = problem.start()
     result: Result[FactorState] = maximise(
         init,
         partial(mean_field.step, data=data, priors=problem.priors),

@@ -1,7 +1,7 @@
 """Scikit-learn regressor of BM2PCA: the epsilon-insensitive loss in place of the hinge."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -12,7 +12,6 @@ from sklearn.utils.validation import check_is_fitted
 from bsdr_models.bm2pca.base import BaseBM2PCA
 from bsdr_models.bm2pca.priors import BM2PCAPriors
 from bsdr_models.data.targets import Targets
-from bsdr_models.data.training import Training
 from bsdr_models.data.validation import feature_names, read_views
 from bsdr_models.estimators.regressor import GaussianRegressor
 from bsdr_models.inference.dims import FEATURE, LABEL
@@ -93,6 +92,7 @@ class EpsilonInsensitiveLoss(Options):
     calibrate: bool = True
 
 
+@dataclass(eq=False, repr=False)
 class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
     r"""Bayesian max-margin principal component analysis for real targets.
 
@@ -179,6 +179,17 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
     True
     """
 
+    n_components: int | None = None
+    _: KW_ONLY
+    loss: EpsilonInsensitiveLoss | None = None
+    views: Mapping[str, ArrayLike] | None = None
+    priors: BM2PCAPriors | None = None
+    standardize: bool = True
+    max_iter: int = 2000
+    n_jobs: int | None = None
+    progressbar: bool = False
+    random_state: RandomState = None
+
     _method = "mean_field"
     _missing_outputs: ClassVar[bool] = True
     _sparse = False
@@ -191,29 +202,6 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
         "n_components": [COUNT, None],
         "max_iter": [COUNT],
     }
-
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        loss: EpsilonInsensitiveLoss | None = None,
-        views: Mapping[str, ArrayLike] | None = None,
-        priors: BM2PCAPriors | None = None,
-        standardize: bool = True,
-        max_iter: int = 2000,
-        n_jobs: int | None = None,
-        progressbar: bool = False,
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_components = n_components
-        self.loss = loss
-        self.views = views
-        self.priors = priors
-        self.standardize = standardize
-        self.max_iter = max_iter
-        self.n_jobs = n_jobs
-        self.progressbar = progressbar
-        self.random_state = random_state
 
     @property
     def _named_views(self) -> list[tuple[str, IntArray]] | None:
@@ -239,6 +227,7 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
             n_components=min(int(n_components), d),
             priors=self._option("priors"),
             columns=columns,
+            cost=self.C_,
             epsilon=self.epsilon_,
         )
 
@@ -250,10 +239,11 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
         none = np.zeros(len(targets.names))
         self.slope_ = self.std_factor_ = none + 1.0
         calibrate_rng, fit_rng, division_rng = rng.spawn(3)
-        coef_sd = self._calibrate(calibrate_rng, division_rng) if loss.calibrate else none
+        coef_sd = none
+        if loss.calibrate:
+            coef_sd = self._calibrate(targets, calibrate_rng, division_rng)
         result = fit_mean_field(
             self._problem,
-            cost=self.C_,
             rng=fit_rng,
             max_iter=int(self.max_iter),
             tol=TOL,
@@ -269,22 +259,16 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
         }
         return replace(result, attrs=attrs)
 
-    def _calibrate(self, rng: np.random.Generator, division_rng: np.random.Generator) -> FloatArray:
+    def _calibrate(
+        self, targets: Targets, rng: np.random.Generator, division_rng: np.random.Generator
+    ) -> FloatArray:
         """Set slopes and factors of the standard deviations from held-out predictions, and priors.
 
         Return the standard deviation of coefficients between folds, (K,), 0 without folds.
         """
         problem = self._problem
         n_outcomes = problem.Y.shape[1]
-        training = Training.of(
-            problem.X,
-            None,
-            n_outcomes,
-            np.ones(problem.X.shape[1]),
-            metric=None,
-            rng=division_rng,
-            groups=self._context.groups,
-        )
+        training = self._training(targets, division_rng, metric=None)
         fold = np.where(np.isnan(problem.Y).all(axis=1), -1, training.divisions[0])
         least = N_FOLDS if training.groups is None else 2
         if np.count_nonzero(fold >= 0) < least:
@@ -296,7 +280,7 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
             candidates.append(replace(problem, priors=replace(problem.priors, **noise)))
         smallest = np.inf
         for candidate in candidates:
-            mean, variance, sd = held_out(candidate, self.C_, fold, rng, n_jobs=self.n_jobs)
+            mean, variance, sd = held_out(candidate, fold, rng, n_jobs=self.n_jobs)
             slope, factor = calibration(problem.Y, mean, variance)
             if (error := np.nanmean((problem.Y - slope * mean) ** 2)) < smallest:
                 smallest = error
@@ -368,7 +352,6 @@ def noise_variance(cost: float, epsilon: float) -> float:
 
 def held_out(
     problem: BM2PCAProblem,
-    cost: float,
     fold: IntArray,
     rng: np.random.Generator,
     *,
@@ -385,7 +368,7 @@ def held_out(
     def moments(number: int) -> tuple[FloatArray, FloatArray, FloatArray]:
         test = fold == number
         training = problem.subset(np.flatnonzero(~test))
-        posterior = run_sweeps(training, cost, SWEEPS, streams[number])
+        posterior = run_sweeps(training, SWEEPS, streams[number])
         return *posterior.score_moments(problem.X[test]), posterior.effects()[0]
 
     found = run_tasks(moments, range(n_folds), n_jobs=n_jobs, what="folds").complete()
@@ -395,7 +378,7 @@ def held_out(
         variance[fold == number] = own_variance
     coef = np.stack([coef for *_, coef in found])
     coef_sd = np.sqrt((n_folds - 1) * coef.var(axis=0).mean(axis=0))
-    return mean, variance + noise_variance(cost, float(problem.epsilon or 0.0)), coef_sd
+    return mean, variance + noise_variance(problem.cost, problem.epsilon or 0.0), coef_sd
 
 
 def calibration(

@@ -18,8 +18,8 @@ References
        IEEE Transactions on Cybernetics 43(6).
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Self
 
@@ -31,15 +31,13 @@ from sklearn.utils import gen_batches
 from bsdr_models.bsdr.posterior import class_log_probabilities
 from bsdr_models.bsdr.problem import label_log_likelihood
 from bsdr_models.bsdr.spec import SPEC
-from bsdr_models.inference.dims import CHAIN, DRAW
-from bsdr_models.inference.trees import read_draws
 from bsdr_models.numerics.arrays import FloatArray, Target
-from bsdr_models.numerics.folds import evenly_spaced
-from bsdr_models.numerics.relevance import LatentCoordinates
+from bsdr_models.numerics.relevance import LatentCoordinates, spread
 from bsdr_models.papers import orthant
 from bsdr_models.papers.bsdr.design import DenseDesign
 from bsdr_models.papers.normal_tail import positive_mean
 from bsdr_models.papers.training import read_setting
+from bsdr_models.papers.trees import take_draws
 
 # Variables that predictions need.
 NAMES = ("projection", "weights", "bias")
@@ -71,6 +69,16 @@ def standard_normals(n_draws: int, n_dims: int) -> FloatArray:
     normal -= normal.mean(axis=0)
     normal.flags.writeable = False
     return normal
+
+
+def project(Q: FloatArray, X: FloatArray, latent_scale: float) -> LatentCoordinates:
+    """Moments of normals around X Q, X (M, P), over draws Q (S, P, R)."""
+    r = Q.shape[2]
+    mean = X @ Q.mean(axis=0)
+    cov = np.empty((len(X), r, r))
+    for part in gen_batches(len(X), max(1, _BLOCK // Q[:, 0].size)):
+        cov[part] = spread(X[part] @ Q, mean[part])
+    return LatentCoordinates(mean=mean, cov=cov + latent_scale**2 * np.eye(r))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,49 +124,14 @@ class BSDRDraws:
     @classmethod
     def of(cls, tree: xr.DataTree, latent_scale: float | None = None) -> Self:
         """At most `N_DRAWS` evenly spaced draws of a tree, by default of its latent scale or 1."""
-        posterior = read_draws(tree, "posterior", *NAMES)
+        draws = take_draws(tree, SPEC, NAMES, N_DRAWS)
         if latent_scale is None:
             latent_scale = read_setting(tree, "latent_scale", 1.0)
-        draws = {}
-        for name in NAMES:
-            draws[name] = posterior[name].transpose(CHAIN, DRAW, *SPEC.variables[name]).to_numpy()
-        every = cls.stack(
-            draws,
+        return cls(
+            **draws,
             target=tree.attrs.get("target", "multiclass"),
             latent_scale=latent_scale,
             factor=ProjectionFactor.of(tree),
-        )
-        return every.thinned()
-
-    @classmethod
-    def stack(
-        cls,
-        draws: Mapping[str, FloatArray],
-        *,
-        target: Target,
-        latent_scale: float,
-        factor: ProjectionFactor | None = None,
-    ) -> Self:
-        """From draws (chain, draw, ...) by name."""
-        Q, W, b = (draws[name].reshape(-1, *draws[name].shape[2:]) for name in NAMES)
-        return cls(
-            projection=Q,
-            weights=W,
-            bias=b,
-            latent_scale=latent_scale,
-            target=target,
-            factor=factor,
-        )
-
-    def thinned(self) -> Self:
-        """At most `N_DRAWS` evenly spaced draws."""
-        some = evenly_spaced(len(self.bias), N_DRAWS)
-        return replace(
-            self,
-            # C order, as in a model loaded from a file.
-            projection=np.ascontiguousarray(self.projection[some]),
-            weights=np.ascontiguousarray(self.weights[some]),
-            bias=self.bias[some],
         )
 
     @property
@@ -168,16 +141,10 @@ class BSDRDraws:
 
     def embed(self, X: FloatArray) -> LatentCoordinates:
         """Means and covariances of latent coordinates of samples (M, P)."""
-        r = self.weights.shape[1]
-        if self.factor is not None:
-            mean, sd = self.factor.project(X, self.latent_scale)
-            return LatentCoordinates(mean=mean, cov=sd[:, :, None] ** 2 * np.eye(r))
-        mean = X @ self.projection.mean(axis=0)
-        cov = np.empty((len(X), r, r))
-        for part in gen_batches(len(X), max(1, _BLOCK // self.weights[:, :, 0].size)):
-            gap = X[part] @ self.projection - mean[part]
-            cov[part] = np.einsum("smr,smq->mrq", gap, gap, optimize=True) / len(gap)
-        return LatentCoordinates(mean=mean, cov=cov + self.latent_scale**2 * np.eye(r))
+        if self.factor is None:
+            return project(self.projection, X, self.latent_scale)
+        mean, sd = self.factor.project(X, self.latent_scale)
+        return LatentCoordinates(mean=mean, cov=sd[:, :, None] ** 2 * np.eye(sd.shape[1]))
 
     def effects(self) -> tuple[FloatArray, FloatArray]:
         """Posterior means of the effects of features, (P, K), and of the biases, (K,)."""

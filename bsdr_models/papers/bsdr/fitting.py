@@ -1,6 +1,7 @@
 """Fits of the paper's model as trees, and predictions from their draws."""
 
-from dataclasses import KW_ONLY, asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, asdict, dataclass, replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -13,9 +14,8 @@ from bsdr_models.inference.datatree import Context
 from bsdr_models.inference.result import Result
 from bsdr_models.numerics.arrays import FloatArray, SamplesLike, TargetLike
 from bsdr_models.options import TOLERANCE, Options, Sampling, StrOptions, check_parameters
-from bsdr_models.papers.alignment import permute, signed_permutations
 from bsdr_models.papers.bsdr import gibbs, mean_field
-from bsdr_models.papers.bsdr.draws import BSDRDraws, ProjectionFactor
+from bsdr_models.papers.bsdr.draws import N_DRAWS, NAMES, BSDRDraws, ProjectionFactor
 from bsdr_models.papers.bsdr.mean_field import Data, State, without_shared_axis
 from bsdr_models.papers.bsdr.priors import (
     PROJECTION_PRECISION_DIMS,
@@ -23,17 +23,29 @@ from bsdr_models.papers.bsdr.priors import (
     Priors,
     ProjectionPrior,
 )
-from bsdr_models.papers.fitting import SampledFit, fit_tree
-from bsdr_models.papers.training import describe, read_new, read_setting
+from bsdr_models.papers.docstrings import FIT, PREDICT, with_sections
+from bsdr_models.papers.fitting import SampledClassifier, fit_tree
+from bsdr_models.papers.training import read_new, read_setting
+from bsdr_models.papers.trees import Located, name_dims, stack_draws, values_of
 
 if TYPE_CHECKING:
     import pymc as pm
 
 # Draws of a mean-field fit, and numbers that those of one variable have at most.
-N_DRAWS = 500
+MEAN_FIELD_DRAWS = 500
 MOST_NUMBERS = 1_000_000
 
 
+@with_sections(
+    FIT,
+    folder="bsdr",
+    estimator="PaperBSDRClassifier",
+    targets="Classes; zeros and ones of label sets; or real outputs.",
+    posterior="whose components are aligned",
+    more="""target : {"classes", "regression"}, default="classes"
+    What y holds: classes or label sets, or the real outputs of Section II-D.
+""",
+)
 def fit(
     X: SamplesLike,
     y: TargetLike,
@@ -41,77 +53,23 @@ def fit(
     target: Literal["classes", "regression"] = "classes",
     **arguments: Any,
 ) -> xr.DataTree:
-    """Posterior of the paper's model as a tree.
-
-    Parameters
-    ----------
-    X : array-like of shape (N, D)
-        Samples as the model sees them: scale features before.
-    y : array-like of shape (N,), or (N, K)
-        Classes; zeros and ones of label sets; or real outputs.
-    target : {"classes", "regression"}, default="classes"
-        What y holds: classes or label sets, or the real outputs of Section II-D.
-    **arguments
-        Those of :class:`bsdr_models.papers.PaperBSDRClassifier`, but for ``standardize``.
-
-    Returns
-    -------
-    xarray.DataTree
-        With ``posterior``, whose components are aligned, ``fit``, ``observed_data`` and
-        ``constant_data``, of samplers also ``sample_stats`` and, of labels, ``log_likelihood``.
-
-    See Also
-    --------
-    predict : predictions from the tree.
-    bsdr_models.papers.PaperBSDRClassifier : the same fit as an estimator.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_wine
-    >>> from sklearn.preprocessing import scale
-    >>> from bsdr_models.papers import bsdr
-    >>> X, y = load_wine(return_X_y=True)
-    >>> tree = bsdr.fit(scale(X), y, random_state=0)
-    >>> tree["posterior/projection"].dims
-    ('chain', 'draw', 'feature', 'component')
-    """
+    """Posterior of the paper's model as a tree."""
     check_parameters({"target": [StrOptions(("classes", "regression"))]}, locals(), "fit")
-    return fit_tree(BSDRFit(**arguments), X, y, regression=target == "regression")
+    return fit_tree(PaperBSDRClassifier, X, y, regression=target == "regression", **arguments)
 
 
+@with_sections(
+    PREDICT,
+    folder="bsdr",
+    draws=""", or any draws of ``projection``, ``weights``
+    and ``bias``, such as ``pm.sample`` returns""",
+    more="""latent_scale : float, optional
+    Standard deviation of latent coordinates around the projection. By default that of the tree,
+    which the PyMC model tells its traces, or else 1 as in the paper.
+""",
+)
 def predict(tree: xr.DataTree, X: SamplesLike, *, latent_scale: float | None = None) -> FloatArray:
-    """Class probabilities of new samples, means over draws as in Appendix B of the paper.
-
-    Parameters
-    ----------
-    tree : xarray.DataTree
-        From `fit` or :func:`bsdr_models.from_trace`, or any draws of ``projection``, ``weights``
-        and ``bias``, such as ``pm.sample`` returns.
-    X : array-like of shape (M, D)
-        Samples, scaled as those of the fit.
-    latent_scale : float, optional
-        Standard deviation of latent coordinates around the projection. By default that of the tree,
-        which the PyMC model tells its traces, or else 1 as in the paper.
-
-    Returns
-    -------
-    ndarray of shape (M, K)
-        Probabilities of the classes, or that each label is one; means of real outputs.
-
-    See Also
-    --------
-    fit : the fit.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_wine
-    >>> from sklearn.preprocessing import scale
-    >>> from bsdr_models.papers import bsdr
-    >>> X, y = load_wine(return_X_y=True)
-    >>> tree = bsdr.fit(scale(X), y, random_state=0)
-    >>> bsdr.predict(tree, scale(X)).shape
-    (178, 3)
-    """
+    """Class probabilities of new samples, means over draws as in Appendix B of the paper."""
     check_parameters({"latent_scale": [TOLERANCE, None]}, locals(), "predict")
     draws = BSDRDraws.of(tree, latent_scale)
     if "group_effect" in tree["posterior"]:
@@ -125,8 +83,62 @@ def predict(tree: xr.DataTree, X: SamplesLike, *, latent_scale: float | None = N
 
 
 @dataclass(eq=False, repr=False)
-class BSDRFit(SampledFit):
-    """Arguments of a fit of BSDR, and how it runs."""
+class PaperBSDRClassifier(SampledClassifier):
+    """Bayesian supervised dimensionality reduction as printed [1]_, for classification.
+
+    A multinomial probit classifier on latent coordinates, which are a random projection of the
+    features. :class:`bsdr_models.BSDRClassifier`, at full rank, predicts better.
+
+    Parameters
+    ----------
+    n_components : int, default=2
+        R, from 1 to D.
+    inference : {"mean_field", "gibbs", "nuts", "advi"}, default="mean_field"
+        Inference method. NUTS and ADVI compile the PyMC model.
+    priors : Priors, optional
+        Hyper-parameters; the paper's by default.
+    sampling : Sampling, optional
+        Draws of each chain, by default 1000, warm-up and chains of the samplers.
+    optimization : Optimization, optional
+        Restarts, iterations and tolerance of mean field.
+    standardize : bool, default=True
+        Whether to scale each feature to unit variance.
+    progressbar, random_state
+        As for :class:`bsdr_models.BSDRClassifier`.
+
+    Attributes
+    ----------
+    lower_bounds_ : ndarray of shape (n_iter,)
+        Bound in nats after each iteration of the best restart: exact by mean field, by ADVI an
+        estimate of one draw; empty for samplers.
+    n_iter_ : int
+        Iterations of mean field, steps of ADVI, or sweeps of a sampler.
+    converged_ : bool
+        Mean field: whether it ended before ``max_iter``; otherwise it warns. Samplers: whether
+        R-hat of identified quantities is below 1.05.
+    components_, classes_, mean_, scale_, relevance_, interrupted_, idata_, model_
+        As for :class:`bsdr_models.BSDRClassifier`.
+
+    See Also
+    --------
+    bsdr_models.BSDRClassifier : the recommended model.
+    bsdr_models.papers.bsdr.fit : the same fit without scaling, as a tree; and of real outputs.
+    bsdr_models.papers.bsdr.build_model : the model in PyMC.
+
+    References
+    ----------
+    .. [1] M. Gönen (2013). Bayesian supervised dimensionality reduction.
+           IEEE Transactions on Cybernetics 43(6), 2179-2189.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from bsdr_models.papers import PaperBSDRClassifier
+    >>> X, y = load_wine(return_X_y=True)
+    >>> model = PaperBSDRClassifier(random_state=0).fit(X, y)
+    >>> model.transform(X).shape
+    (178, 2)
+    """
 
     _: KW_ONLY
     priors: Priors | None = None
@@ -136,7 +148,6 @@ class BSDRFit(SampledFit):
     _mean_field: ClassVar[ModuleType] = mean_field
     _gibbs: ClassVar[ModuleType] = gibbs
     _unrecorded = frozenset({"utilities", "latent_offset", *SPEC.identified})
-    _alignment = "signed permutation"
     _option_types: ClassVar[dict[str, type[Options]]] = {
         "priors": Priors,
         "sampling": Sampling,
@@ -177,19 +188,21 @@ class BSDRFit(SampledFit):
     def _draw(self, state: State, data: Data, rng: np.random.Generator) -> dict[str, FloatArray]:
         n, r = state.latent.mean.shape
         n_features = data.design.samples.shape[1]
-        n_draws = int(np.clip(MOST_NUMBERS // (n_features * max(r, data.n_labels)), 20, N_DRAWS))
+        n_draws = int(
+            np.clip(MOST_NUMBERS // (n_features * max(r, data.n_labels)), 20, MEAN_FIELD_DRAWS)
+        )
         latent = n * r * n_draws <= datatree.MAX_NUMBERS
         options = {"n_draws": n_draws, "latent": latent, "rng": rng}
         return mean_field.draw(state, data, self._option("priors"), **options)
 
-    def _align(
-        self, draws: dict[str, FloatArray], rng: np.random.Generator
-    ) -> dict[str, FloatArray]:
-        return align_components(draws, self._option("priors").projection_prior)
+    def _dims(self) -> Mapping[str, tuple[str, ...]]:
+        shared = PROJECTION_PRECISION_DIMS[self._option("priors").projection_prior]
+        names = ("projection_precision", "projection_precision_mean")
+        return {**SPEC.variables, **dict.fromkeys(names, shared)}
 
     def _describe(
-        self, context: Context, targets: np.ndarray, result: Result[Any], data: Data
-    ) -> tuple[BSDRDraws, xr.DataTree]:
+        self, draws: xr.Dataset, context: Context, data: Data, result: Result[Any]
+    ) -> tuple[BSDRDraws, Located]:
         """What predicts, and the tree.
 
         The offsets of latent coordinates are free variables in PyMC. The log likelihood of labels
@@ -197,84 +210,43 @@ class BSDRFit(SampledFit):
         importance-sampling cross-validation must not use the likelihood given latent coordinates.
         """
         priors = self._option("priors")
-        sampled = result.sampled
-        assert sampled is not None
-        draws = dict(sampled.draws)
-        group = dict[str, Any](sampled.fit)
+        scale = float(priors.latent_scale)
         state: State | None = result.posterior
         factor = None
+        fit: dict[str, object] = {"projection_sd": draws["projection"].values.std(axis=(0, 1))}
         if state is not None:
             phi = state.projection_precision.mean
             mean = data.design.loadings(state.projection.mean)
             factor = ProjectionFactor(mean=mean, precision=phi, X=context.X)
             shared = without_shared_axis(phi[None], priors.projection_prior)[0]
-            group |= {"restarts": np.array(result.restarts), "projection_precision_mean": shared}
-        posterior = BSDRDraws.stack(
-            draws,
+            fit |= {"restarts": np.array(result.restarts), "projection_precision_mean": shared}
+        arrays = values_of(draws)
+        posterior = BSDRDraws(
+            **stack_draws(arrays, NAMES),
             target=context.target,
-            latent_scale=float(priors.latent_scale),
+            latent_scale=scale,
             factor=factor,
         )
-        latent = posterior.embed(context.X)
-        weights = draws["weights"].mean(axis=(0, 1))
-        described, of_reference = describe(context, latent.mean, posterior.mean_projection, weights)
-        group |= {
-            **described,
-            "projection_sd": draws["projection"].std(axis=(0, 1)),
-            "latent_mean": latent.mean,
-            "latent_cov": latent.cov,
-        }
-        draws["coef"] = context.contrast(draws["projection"] @ draws["weights"])
+        more = {}
         if "latent" in draws:
-            offset = draws["latent"] - context.X @ draws["projection"]
-            draws["latent_offset"] = offset / posterior.latent_scale
-        if context.target == "multiclass":
-            draws["bias_centered"] = context.contrast(draws["bias"])
-        groups: dict[str, dict[str, Any]] = {"posterior": draws, "fit": group}
-        if sampled.sample_stats:
-            groups["sample_stats"] = dict(sampled.sample_stats)
-            if "log_prior" in sampled.sample_stats:
-                groups["log_prior"] = {"parameters": groups["sample_stats"].pop("log_prior")}
+            offset = draws["latent"].values - context.X @ draws["projection"].values
+            more["latent_offset"] = (draws["latent"].dims, offset / scale)
+        groups = {}
         small = len(posterior.bias) * len(context.X) <= datatree.MAX_NUMBERS
         exact = self.inference not in datatree.APPROXIMATIONS
         if small and exact and context.target != "regression":
-            values = posterior.log_likelihood(context.X, targets)  # (S, N)
-            groups["log_likelihood"] = {"y": values.reshape(*draws["bias"].shape[:2], -1)}
-        names = ("projection_precision", "projection_precision_mean")
-        tree = context.fit_tree(
-            groups,
-            SPEC,
-            inference_method=self.inference,
-            n_components=self.n_components,
-            dims=dict.fromkeys(names, PROJECTION_PRECISION_DIMS[priors.projection_prior])
-            | {"parameters": ()},
-            coords={dims.TERM: list(result.terms)},
-            attrs={
-                "projection_prior": priors.projection_prior,
-                "latent_scale": posterior.latent_scale,
-                "interrupted": int(result.interrupted),
-                **of_reference,
-                **sampled.attrs,
-            },
+            values = posterior.log_likelihood(context.X, data.y)  # (S, N)
+            values = values.reshape(*draws["bias"].shape[:2], -1)
+            groups["log_likelihood"] = name_dims({"y": values}, {"y": (dims.OBS,)})
+        located = Located.linear(
+            context,
+            posterior.embed(context.X),
+            posterior.mean_projection,
+            posterior.weights.mean(axis=0),
+            fit=fit,
+            attrs={"projection_prior": priors.projection_prior, "latent_scale": scale},
+            draws=more,
+            groups=groups,
         )
-        return posterior.thinned(), tree
-
-
-def align_components(
-    draws: dict[str, FloatArray], projection_prior: ProjectionPrior
-) -> dict[str, FloatArray]:
-    """Align the components of all draws by signed permutations, which leave Q W unchanged."""
-    chains, n_draws, _, r = draws["projection"].shape
-    stacked = np.concatenate([draws["projection"], draws["weights"].mT], axis=2)
-    order, sign = signed_permutations(stacked.reshape(chains * n_draws, -1, r))
-    precision = {"projection_precision": PROJECTION_PRECISION_DIMS[projection_prior]}
-    out = dict(draws)
-    for name, values in draws.items():
-        axes = (dims.CHAIN, dims.DRAW, *precision.get(name, SPEC.variables[name]))
-        if dims.COMPONENT not in axes:
-            continue
-        last = np.moveaxis(values, axes.index(dims.COMPONENT), -1)
-        signs = np.ones_like(sign) if name.endswith("precision") else sign
-        moved = permute(last.reshape(chains * n_draws, *last.shape[2:]), order, signs)
-        out[name] = np.moveaxis(moved.reshape(last.shape), -1, axes.index(dims.COMPONENT))
-    return out
+        thinned: dict[str, Any] = stack_draws(arrays, NAMES, N_DRAWS)
+        return replace(posterior, **thinned), located

@@ -8,6 +8,7 @@ import numpy as np
 import xarray as xr
 
 from bsdr_models.data.training import Training
+from bsdr_models.data.validation import fit_scaler
 from bsdr_models.dgplvm.back_constraint import Embedder, centroid_weights, certain, make_mapping
 from bsdr_models.dgplvm.engines import N_DRAWS, calibrate, make_embedder, make_result
 from bsdr_models.dgplvm.gp_classifier import fit_gp_classifier
@@ -21,10 +22,10 @@ from bsdr_models.dgplvm.problem import DGPLVMProblem, class_centroids
 from bsdr_models.dgplvm.trees import SPEC, make_tree, relevance
 from bsdr_models.estimators.calibration import Calibration
 from bsdr_models.inference import dims
-from bsdr_models.inference.datatree import SAMPLE_DIMS, Context
+from bsdr_models.inference.datatree import Context
 from bsdr_models.inference.trees import read, read_draws
 from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, TargetLike
-from bsdr_models.numerics.folds import evenly_spaced
+from bsdr_models.numerics.scaling import HUGE, Scaler
 from bsdr_models.options import COUNT, POSITIVE, StrOptions
 from bsdr_models.papers.dgplvm.laplace import LAPLACE
 from bsdr_models.papers.dgplvm.map import (
@@ -35,8 +36,10 @@ from bsdr_models.papers.dgplvm.map import (
     fit_paper,
     kernel_mapping,
 )
-from bsdr_models.papers.fitting import PaperFit, fit_tree
+from bsdr_models.papers.docstrings import FIT, PREDICT, with_sections
+from bsdr_models.papers.fitting import PaperClassifier, fit_tree
 from bsdr_models.papers.training import read_new, read_setting
+from bsdr_models.papers.trees import stack_draws, values_of
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -44,6 +47,8 @@ if TYPE_CHECKING:
 Approximation = Literal["ep", "laplace"]
 # Posteriors of the Gaussian process classifier.
 APPROXIMATIONS = {"ep": EP, "laplace": LAPLACE}
+# Relative participation ratio of the variances below which features have different units.
+SAME_UNITS = 0.25
 # Distance of class centroids, relative to the largest feature, that counts as rounding error.
 SAME_CENTROIDS = 1e-10
 # Embedder of one draw, and the latent coordinates (N, R) that its classifier is fitted to.
@@ -52,86 +57,28 @@ Embedding = tuple[Embedder, FloatArray]
 FREE_DIMS = {"latent_raw": (dims.BASIS, dims.COMPONENT), "theta": (THETA_DIM,)}
 
 
+@with_sections(
+    FIT,
+    folder="dgplvm",
+    estimator="PaperDGPLVMClassifier",
+    targets="Classes, (N,).",
+    posterior="the mode as a single draw",
+    more="",
+)
 def fit(X: SamplesLike, y: TargetLike, **arguments: Any) -> xr.DataTree:
-    """Local minimum of the paper's objective, Eq. (13), as a tree.
-
-    Parameters
-    ----------
-    X : array-like of shape (N, D)
-        Samples as the model sees them: scale features before.
-    y : array-like of shape (N,)
-        Classes.
-    **arguments
-        Those of :class:`bsdr_models.papers.PaperDGPLVMClassifier`, but for ``standardize``.
-
-    Returns
-    -------
-    xarray.DataTree
-        With ``posterior``, the mode as a single draw, ``fit``, ``observed_data`` and
-        ``constant_data``.
-
-    See Also
-    --------
-    predict : predictions from the tree.
-    bsdr_models.papers.PaperDGPLVMClassifier : the same fit as an estimator.
-
-    Examples
-    --------
-    >>> import warnings
-    >>> from sklearn.datasets import load_iris
-    >>> from sklearn.preprocessing import scale
-    >>> from bsdr_models.papers import dgplvm
-    >>> X, y = load_iris(return_X_y=True)
-    >>> with warnings.catch_warnings():
-    ...     warnings.simplefilter("ignore")  # the objective has no minimum
-    ...     tree = dgplvm.fit(scale(X)[::3], y[::3], random_state=0)
-    >>> tree["posterior/latent"].shape
-    (1, 1, 50, 2)
-    """
-    return fit_tree(DGPLVMFit(**arguments), X, y)
+    """Local minimum of the paper's objective, Eq. (13), as a tree."""
+    return fit_tree(PaperDGPLVMClassifier, X, y, **arguments)
 
 
+@with_sections(
+    PREDICT, folder="dgplvm", draws=" of the paper's or the\n    recommended model", more=""
+)
 def predict(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
     """Class probabilities of new samples, by the Gaussian process classifier of Eqs. (1) to (3).
 
     Samples are placed by the back-constraint, Eq. (17). Of several draws the classifiers have one
     kernel, and probabilities are averaged over at most 200 of them. Those of the recommended model
     are fitted to coordinates that the back-constraint gives each sample without its own.
-
-    Parameters
-    ----------
-    tree : xarray.DataTree
-        From `fit`, or :func:`bsdr_models.from_trace` of the paper's or of the recommended model.
-    X : array-like of shape (M, D)
-        Samples, scaled as those of the fit.
-
-    Returns
-    -------
-    ndarray of shape (M, K)
-        Not calibrated if the tree is of a trace.
-
-    Raises
-    ------
-    ValueError
-        If the number of features is not that of the fit, or the tree does not have the
-        back-constraint of its model or the metric of a ``DGPLVMClassifier``.
-
-    See Also
-    --------
-    fit : the fit.
-
-    Examples
-    --------
-    >>> import warnings
-    >>> from sklearn.datasets import load_iris
-    >>> from sklearn.preprocessing import scale
-    >>> from bsdr_models.papers import dgplvm
-    >>> X, y = load_iris(return_X_y=True)
-    >>> with warnings.catch_warnings():
-    ...     warnings.simplefilter("ignore")  # the objective has no minimum
-    ...     tree = dgplvm.fit(scale(X)[::3], y[::3], random_state=0)
-    >>> dgplvm.predict(tree, scale(X)[1::3]).shape
-    (50, 3)
     """
     read(tree, "fit", "y_index", "class_frequency")
     approximation = APPROXIMATIONS[tree.attrs.get("approximation", "ep")]
@@ -139,17 +86,17 @@ def predict(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
     recommended = np.isfinite(read_setting(tree, "map_noise", np.nan))
     embeddings = _recommended_embeddings if recommended else _papers_embeddings
     kernel = None
-    draws = []
+    classified = []
     for embedder, latent in embeddings(tree, index):
         functions, _ = fit_gp_classifier(latent, index, kernel=kernel, approximation=approximation)
         kernel = functions.kernel
-        draws.append(Draw(embedder=embedder, functions=(functions,)))
+        classified.append(Draw(embedder=embedder, functions=(functions,)))
     calibration = Calibration(
         temperature=tree.attrs.get("temperature", 1.0),
         signal=tree.attrs.get("signal", 1.0),
         log_frequency=np.log(tree["fit/class_frequency"].to_numpy()),
     )
-    posterior = DGPLVMPosterior(draws=tuple(draws), calibration=calibration)
+    posterior = DGPLVMPosterior(draws=tuple(classified), calibration=calibration)
     return np.exp(posterior.log_probabilities(read_new(tree, X)))
 
 
@@ -190,14 +137,73 @@ def _recommended_embeddings(tree: xr.DataTree, index: IntArray) -> Iterator[Embe
 
 def _some_draws(tree: xr.DataTree, *names: str) -> list[FloatArray]:
     """At most `N_DRAWS` draws of variables, (S, ...)."""
-    read = read_draws(tree, "posterior", *names).stack(sample=SAMPLE_DIMS)
-    some = read.isel(sample=evenly_spaced(read.sizes["sample"], N_DRAWS))
-    return [some[name].transpose("sample", ...).to_numpy() for name in names]
+    drawn = read_draws(tree, "posterior", *names)[[*names]]
+    return [*stack_draws(values_of(drawn), names, N_DRAWS).values()]
 
 
 @dataclass(eq=False, repr=False)
-class DGPLVMFit(PaperFit):
-    """Arguments of a fit of D-GPLVM, and how it runs."""
+class PaperDGPLVMClassifier(PaperClassifier):
+    r"""D-GPLVM as Urtasun and Darrell print it, for comparison.
+
+    The objective [1]_, Eq. (13), is minimised over latent coordinates and kernel parameters. It has
+    no minimum, so that the result is a local minimum between bounds of the parameters; the fit
+    warns if a bound determines it.
+
+    Parameters
+    ----------
+    n_components : int, optional
+        Dimension R of the latent space; by default 2, and 1 for two classes.
+    weight : float, default=1e4
+        1 / sigma_d**2, weight of the discriminative prior.
+    criterion : str, default="auto"
+        Measure of class separation, see :class:`bsdr_models.DGPLVMPriors`.
+    width : float, default=2
+        Width gamma of the back-constraint, Eq. (18), in units of the inverse median squared
+        distance of the samples.
+    approximation : {"ep", "laplace"}, default="ep"
+        Posterior of the Gaussian process classifier by expectation propagation or Laplace's method.
+    standardize : bool or "auto", default="auto"
+        Whether to scale each feature to unit variance, or all by a common factor. "auto" scales
+        each if a few features have most of the variance, as with different units.
+    unlabeled, optimization, progressbar, random_state
+        As for :class:`bsdr_models.DGPLVMClassifier`.
+
+    Attributes
+    ----------
+    latent_ : ndarray of shape (n_samples, n_components)
+        Latent coordinates of the training samples, to which the classifier is fitted.
+    relevance_ : ndarray of shape (n_components,)
+        Share of each component in the scatter of the class centroids.
+    log_density_ : ndarray of shape (n_iter,)
+        Minus the objective after each iteration, in nats.
+    standardized_ : bool
+        Whether each feature was scaled to unit variance.
+    classes_, n_iter_, converged_, interrupted_, idata_, model_
+        As for :class:`bsdr_models.DGPLVMClassifier`.
+
+    See Also
+    --------
+    bsdr_models.DGPLVMClassifier : the recommended, well-posed model, which explains the problems.
+    bsdr_models.papers.dgplvm.fit : the same fit without scaling, as a tree.
+    bsdr_models.papers.dgplvm.build_model : the objective in PyMC.
+
+    References
+    ----------
+    .. [1] R. Urtasun, T. Darrell (2007). Discriminative Gaussian process latent variable model for
+           classification. International Conference on Machine Learning 24, 927-934.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from sklearn.datasets import load_wine
+    >>> from bsdr_models.papers import PaperDGPLVMClassifier
+    >>> X, y = load_wine(return_X_y=True)
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore")  # the objective has no minimum
+    ...     model = PaperDGPLVMClassifier(random_state=0).fit(X[::3], y[::3])
+    >>> bool(model.score(X[1::3], y[1::3]) > 0.8)
+    True
+    """
 
     n_components: int | None = None
     _: KW_ONLY
@@ -207,6 +213,7 @@ class DGPLVMFit(PaperFit):
     approximation: Approximation = "ep"
     unlabeled: object = None
     optimization: DGPLVMOptimization | None = None
+    standardize: bool | Literal["auto"] = "auto"
 
     _spec = SPEC
     _several = False
@@ -217,6 +224,7 @@ class DGPLVMFit(PaperFit):
         "criterion": [StrOptions(set(get_args(CriterionName)))],
         "width": [POSITIVE],
         "approximation": [StrOptions(set(get_args(Approximation)))],
+        "standardize": ["boolean", StrOptions({"auto"})],
     }
 
     def _size(self, context: Context) -> int:
@@ -237,19 +245,52 @@ class DGPLVMFit(PaperFit):
             unlabeled=-1,
         )
 
+    def _scale(self, X: FloatArray) -> FloatArray:
+        scaler = fit_scaler(self, X, standardize=True)
+        of_each = in_different_units(scaler) if self.standardize == "auto" else self.standardize
+        self.standardized_ = bool(of_each)
+        self._set_scaler(scaler if of_each else common_scale(scaler))
+        return self._scaler.transform(X)
+
+    def _selected_params(self) -> dict[str, object]:
+        return {"standardize": self.standardized_}
+
+    def _name_fitted(self) -> None:
+        super()._name_fitted()
+        self.latent_ = self.idata_["posterior/latent"].to_numpy()[0, 0]
+
     def _run(
         self, context: Context, targets: np.ndarray, rng: np.random.Generator
     ) -> tuple[FitResult, xr.DataTree]:
-        problem = self._make_problem(context, targets, rng)
-        centroids = class_centroids(problem.X, targets)
-        largest = np.abs(problem.X[problem.known]).max()
-        if np.ptp(centroids, axis=0).max() < SAME_CENTROIDS * largest:
+        X = context.X
+        centroids = class_centroids(X, targets)
+        if np.ptp(centroids, axis=0).max() < SAME_CENTROIDS * np.abs(X[targets >= 0]).max():
             raise ValueError(
                 "the centroids of all classes coincide in the features: the criterion of the "
                 "paper is undefined"
             )
-        mapping = kernel_mapping(problem.X, self.width)
-        mode = fit_paper(problem, mapping, rng, progressbar=self.progressbar)
+        n_components = self._size(context)
+        n_classes = len(context.labels)
+        n_labelled = int((targets >= 0).sum())
+        problem = DGPLVMProblem(
+            X=X,
+            y_index=targets,
+            n_components=n_components,
+            criterion=choose_criterion(self.criterion, n_components, n_classes, n_labelled),
+            optimization=self._option("optimization"),
+            priors=DGPLVMPriors(weight=self.weight, criterion=self.criterion),
+            # Its folds have the left-out predictions that choose a temperature.
+            training=Training.of(
+                X,
+                targets,
+                n_classes,
+                np.ones(X.shape[1]),
+                metric=None,
+                rng=rng,
+                groups=context.groups,
+            ),
+        )
+        mode = fit_paper(problem, kernel_mapping(X, self.width), rng, progressbar=self.progressbar)
         result = classify(mode, problem, self.approximation)
         attrs = {
             "weight": self.weight,
@@ -268,31 +309,25 @@ class DGPLVMFit(PaperFit):
         )
         return replace(result, attrs=attrs), tree
 
-    def _make_problem(
-        self, context: Context, index: IntArray, rng: np.random.Generator
-    ) -> DGPLVMProblem:
-        """Training samples with the folds whose left-out predictions choose a temperature."""
-        n_components = self._size(context)
-        n_classes = len(context.labels)
-        training = Training.of(
-            context.X,
-            index,
-            n_classes,
-            np.ones(context.X.shape[1]),
-            metric=None,
-            rng=rng,
-            groups=context.groups,
-        )
-        n_labelled = int((index >= 0).sum())
-        return DGPLVMProblem(
-            X=training.X,
-            y_index=index,
-            n_components=n_components,
-            criterion=choose_criterion(self.criterion, n_components, n_classes, n_labelled),
-            optimization=self._option("optimization"),
-            priors=DGPLVMPriors(weight=self.weight, criterion=self.criterion),
-            training=training,
-        )
+
+def common_scale(scaler: Scaler) -> Scaler:
+    """Scaler with a common divisor, the root mean square of the features, without overflow."""
+    own = scaler.of_varying()
+    largest = own.peak.max()
+    with np.errstate(over="ignore", under="ignore"):
+        size = np.sqrt(np.mean((own.std * (own.peak / largest)) ** 2))
+        return replace(scaler, std=np.minimum(size * (largest / scaler.peak), HUGE))
+
+
+def in_different_units(scaler: Scaler) -> bool:
+    """Whether a few of the features that vary have most of the variance of the samples."""
+    sd = scaler.of_varying().scale
+    d = len(sd)
+    if d == 1:
+        return False
+    share = (sd / sd.max()) ** 2
+    ratio = share.sum() ** 2 / (share @ share)
+    return bool((ratio - 1.0) / (d - 1.0) < SAME_UNITS)
 
 
 def classify(
