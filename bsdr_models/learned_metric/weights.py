@@ -35,6 +35,8 @@ from bsdr_models.numerics.folds import find_strata, stratified_subset
 
 # kappa. At 1 differences of losses that are luck decide; at 0 all candidates count alike.
 SHARPNESS = 0.5
+# Variances within classes that are less count as this, of which squares do not overflow.
+LEAST_VARIANCE = 1e-290
 # Candidates with less weight are left out.
 LEAST_WEIGHT = 0.01
 # Features whose inner products are computed together, so that they stay in the processor's cache.
@@ -276,7 +278,7 @@ class _FeatureSpace:
         Z = X / divisor
         own = weigh(Z[rest], basis.weights)
         value, axes, _ = basis.shrink(own, int(np.isfinite(divisor).sum()))
-        return cls(Z @ axes, value)
+        return cls(Z @ axes, np.maximum(value, LEAST_VARIANCE))
 
     def whitened(self, exponent: float, rest: BoolArray) -> tuple[FloatArray, FloatArray]:
         """Inner products (N, n) with training samples and squared lengths (N,)."""

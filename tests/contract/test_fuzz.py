@@ -329,6 +329,19 @@ FOUND = {
             spread=200,
         ),
     ),
+    "scatter within the classes of a fold that underflows": (
+        "DGPLVMClassifier",
+        Example(
+            n=6,
+            d=4,
+            seed=6,
+            labels="blocks",
+            n_classes=5,
+            exponent=-1,
+            spread=200,
+            container="columns first",
+        ),
+    ),
     "a fold without a feature that varies": (
         "BSDRClassifier",
         Example(n=6, d=3, seed=6, labels="blocks", accidents=["truth_values"]),
