@@ -19,6 +19,7 @@ from sklearn.model_selection import LeaveOneOut
 from sklearn.preprocessing import scale
 
 from bsdr_models import (
+    BM2PCAClassifier,
     DGPLVMClassifier,
     Sampling,
     align_draws,
@@ -229,6 +230,16 @@ def test_dgplvm_predicts_only_by_the_back_constraint_of_its_model():
     fitted = DGPLVMClassifier(n_components=1).fit(X, Y)
     with pytest.raises(ValueError, match="does not have its metric: use its predict_proba"):
         papers.dgplvm.predict(fitted.idata_, NEW)
+
+
+def test_trees_of_recommended_estimators_name_what_calibrates():
+    model = BM2PCAClassifier(random_state=0).fit(X, Y)
+    with pytest.raises(ValueError, match="calibrates probabilities: use its predict_proba"):
+        papers.bm2pca.predict(model.idata_, NEW)
+    tree = from_trace(trace_of(papers.bsdr.build_model(X, Y, n_components=2)), X, Y, bsdr.SPEC)
+    tree.attrs["temperature"] = 0.7
+    with pytest.raises(ValueError, match="calibrates probabilities: use its predict_proba"):
+        papers.bsdr.predict(tree, NEW)
 
 
 def test_components_are_aligned():

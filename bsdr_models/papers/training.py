@@ -57,6 +57,15 @@ def read_training(
     return context, targets.coded
 
 
+def refuse_calibrated(tree: xr.DataTree) -> None:
+    """Raise a ValueError for trees of recommended estimators, which calibrate probabilities."""
+    if "temperature" in tree.attrs:
+        raise ValueError(
+            "the tree is of a recommended estimator, which calibrates probabilities: use its "
+            "predict_proba"
+        )
+
+
 def read_new(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
     """New samples (M, D) as a finite array, of as many features as those of a tree."""
     check_matrix(X)

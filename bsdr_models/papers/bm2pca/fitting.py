@@ -25,7 +25,7 @@ from bsdr_models.papers.bm2pca.gibbs import SAMPLING
 from bsdr_models.papers.bm2pca.mean_field import FactorState, ViewData, with_ones
 from bsdr_models.papers.docstrings import FIT, PREDICT, with_sections
 from bsdr_models.papers.fitting import SampledClassifier, fit_tree
-from bsdr_models.papers.training import read_new
+from bsdr_models.papers.training import read_new, refuse_calibrated
 from bsdr_models.papers.trees import Located, stack_draws, values_of
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ def predict(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
     calibrated: scores are about 1 where a margin is met, whatever the cost.
     """
     mean = read_draws(tree, "posterior", "coef", "intercept").mean(SAMPLE_DIMS)
+    refuse_calibrated(tree)
     coef = mean["coef"].transpose(dims.FEATURE, ...).to_numpy()
     scores = read_new(tree, X) @ coef + mean["intercept"].to_numpy()
     if tree.attrs.get("target") == "regression":

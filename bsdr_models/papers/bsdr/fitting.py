@@ -25,7 +25,7 @@ from bsdr_models.papers.bsdr.priors import (
 )
 from bsdr_models.papers.docstrings import FIT, PREDICT, with_sections
 from bsdr_models.papers.fitting import SampledClassifier, fit_tree
-from bsdr_models.papers.training import read_new, read_setting
+from bsdr_models.papers.training import read_new, read_setting, refuse_calibrated
 from bsdr_models.papers.trees import Located, name_dims, stack_draws, values_of
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ def predict(tree: xr.DataTree, X: SamplesLike, *, latent_scale: float | None = N
     """Class probabilities of new samples, means over draws as in Appendix B of the paper."""
     check_parameters({"latent_scale": [TOLERANCE, None]}, locals(), "predict")
     draws = BSDRDraws.of(tree, latent_scale)
+    refuse_calibrated(tree)
     if "group_effect" in tree["posterior"]:
         raise ValueError("the model has group effects: predict_groups(tree, X, groups) knows them")
     array = read_new(tree, X)
