@@ -337,7 +337,8 @@ class _SampleSpace:
         square = square[kept]
         value, elsewhere = basis.shrink_spectrum(square, np.diagonal(residual), n_features)
         along = within @ (vector[:, kept] / np.sqrt(square))
-        return cls(products, lengths, along, value, elsewhere)
+        value = np.maximum(value, LEAST_VARIANCE)
+        return cls(products, lengths, along, value, max(elsewhere, LEAST_VARIANCE))
 
     def whitened(self, exponent: float, rest: BoolArray) -> tuple[FloatArray, FloatArray]:
         """Inner products (N, n) with training samples and squared lengths (N,)."""
