@@ -417,12 +417,6 @@ def paper_trace():
     return trace_of(papers.bsdr.build_model(X, Y, n_components=2, priors=HEAVY))
 
 
-def changed(trace, **variables):
-    out = trace.copy()
-    out["posterior"] = xr.DataTree(trace["posterior"].to_dataset().assign(variables))
-    return out
-
-
 def test_wrong_traces_are_refused_by_name(paper_trace):
     dataset = paper_trace["posterior"].to_dataset()
     bad = dataset["weights"].copy()

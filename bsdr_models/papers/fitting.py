@@ -31,6 +31,13 @@ if TYPE_CHECKING:
     import pymc as pm
 
 Inference = Literal["mean_field", "gibbs", "nuts", "advi"]
+# Latent coordinates, of unit variance under the prior, that are rounding errors.
+NO_COMPONENT = 1e-8
+EMPTY = (
+    "all components are zero: where the bound is largest the features explain nothing, and all new "
+    "samples get the same probabilities, as with too few samples of a class for this model; a "
+    "recommended model may do better"
+)
 
 
 @dataclass(eq=False, repr=False)
@@ -197,6 +204,8 @@ class SampledClassifier(PaperClassifier):
         draws = name_dims(sampled.draws, self._dims())
         draws = add_effects(draws if by_mean_field else self._align(draws, rng), context)
         posterior, located = self._describe(draws, context, data, result)
+        if np.abs(located.latent.mean).max() < NO_COMPONENT:
+            result = replace(result, messages=(*result.messages, EMPTY))
         coords: dict[str, Coordinate] = {TERM: list(result.terms)}
         if SCORE in draws.sizes:
             coords[SCORE] = list(context.labels[1:])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import log_ndtr, logsumexp, ndtr
 
-from bsdr_models.papers import maximise
+from bsdr_models.papers import PaperBSDRClassifier, maximise
 from bsdr_models.papers.bsdr import draws as draws_module
 from bsdr_models.papers.bsdr import mean_field as mf
 from bsdr_models.papers.bsdr.draws import NAMES, BSDRDraws, ProjectionFactor
@@ -231,3 +231,13 @@ def test_predictions_do_not_depend_on_the_batch(target, monkeypatch):
     assert np.isfinite(together).all()
     np.testing.assert_allclose(together, alone, rtol=1e-9)
     np.testing.assert_allclose(predict(X), together, rtol=1e-9)
+
+
+def test_a_fit_whose_components_are_zero_says_so():
+    """Two samples of each of many classes: the bound is largest without any component."""
+    rng = np.random.default_rng(0)
+    y = np.arange(16) % 8
+    X = rng.standard_normal((16, 100)) + rng.standard_normal((8, 100))[y]
+    with pytest.warns(UserWarning, match="all components are zero"):
+        model = PaperBSDRClassifier(n_components=3, random_state=0).fit(X, y)
+    assert np.ptp(model.predict_proba(X), axis=0).max() < 0.01
