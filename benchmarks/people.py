@@ -360,7 +360,8 @@ def _name_points(ax: Axes, points: dict[Entry, tuple[float, float]]) -> None:
     for entry, at in points.items():
         ax.plot(*at, "o", color=_shade(entry), ms=6.5 if entry in PACKAGE else 4.5)
     at = np.array(list(points.values()))
-    Names(ax, at, [_label(entry) for entry in points], centre=at.mean(axis=0))
+    names = [_label(entry) for entry in points]
+    Names(ax, at, names, avoid=at, required=len(names))
 
 
 def draw_calibration(people: People) -> Figure:

@@ -73,9 +73,10 @@ class Path:
 
 
 def settings(
-    r: int, seed: int, *, costs: tuple[float, ...], sweeps: tuple[int, ...], shared: bool
+    r: int, seed: int, *, sweeps: tuple[int, ...], shared: bool, C: float | None = None
 ) -> list[tempered.Machine]:
-    """One for each cost and number of sweeps."""
+    """One for each cost, unless it is given, and number of sweeps."""
+    costs = SEARCHED if C is None else (C,)
     paths = [Path(cost, sweeps, r, seed, shared=shared) for cost in costs]
     return [partial(path, n_sweeps=n) for path in paths for n in sweeps]
 
@@ -89,15 +90,15 @@ def fit(training: Training, n_components: int, seed: int, **arguments: Any) -> F
 
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
-    "paper, one-vs-rest": {"costs": SEARCHED, "sweeps": SWEEPS, "shared": False},
+    "paper, one-vs-rest": {"sweeps": SWEEPS, "shared": False},
     "paper, one-vs-rest, C = 10, 100 sweeps": {
-        "costs": (10.0,),
         "sweeps": (MANY_SWEEPS,),
         "shared": False,
+        "C": 10.0,
     },
-    "paper, shared": {"costs": SEARCHED, "sweeps": SWEEPS, "shared": True},
+    "paper, shared": {"sweeps": SWEEPS, "shared": True},
     **{
-        f"paper, one-vs-rest, C = {cost:g}": {"costs": (cost,), "sweeps": SWEEPS, "shared": False}
+        f"paper, one-vs-rest, C = {cost:g}": {"sweeps": SWEEPS, "shared": False, "C": cost}
         for cost in COSTS
     },
 }
