@@ -114,6 +114,7 @@ EXPLAINED = (
     "every class has one sample only",
     "too few samples have a target",
     "the search stopped after max_iter",
+    "all components are zero",
     "the latent coordinates explain almost nothing of the features",
     ".* ended at a bound",
     "every class has collapsed to a point",

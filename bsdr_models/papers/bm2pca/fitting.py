@@ -64,9 +64,9 @@ def predict(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
     calibrated: scores are about 1 where a margin is met, whatever the cost.
     """
     mean = read_draws(tree, "posterior", "coef", "intercept").mean(SAMPLE_DIMS)
-    refuse_calibrated(tree)
     coef = mean["coef"].transpose(dims.FEATURE, ...).to_numpy()
     scores = read_new(tree, X) @ coef + mean["intercept"].to_numpy()
+    refuse_calibrated(tree)
     if tree.attrs.get("target") == "regression":
         return scores
     return np.exp(_link(scores, tree.attrs.get("target") != "multilabel"))

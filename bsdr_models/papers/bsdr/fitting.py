@@ -72,10 +72,10 @@ def predict(tree: xr.DataTree, X: SamplesLike, *, latent_scale: float | None = N
     """Class probabilities of new samples, means over draws as in Appendix B of the paper."""
     check_parameters({"latent_scale": [TOLERANCE, None]}, locals(), "predict")
     draws = BSDRDraws.of(tree, latent_scale)
-    refuse_calibrated(tree)
     if "group_effect" in tree["posterior"]:
         raise ValueError("the model has group effects: predict_groups(tree, X, groups) knows them")
     array = read_new(tree, X)
+    refuse_calibrated(tree)
     if draws.target == "regression":
         return draws.outputs(array)
     p = np.exp(draws.log_probabilities(array))
