@@ -280,7 +280,9 @@ def leave_one_out(
     inverse, constant = statistics.scaled(tau, sigma)
     solved, _ = statistics.solve(tau, sigma, statistics.y[:, k])
     precision = basis**2 @ inverse.T + outside[:, None] / sigma**2
+    rounding = np.finfo(np.float64).eps * precision
     precision -= (basis @ constant.T) ** 2 / (1.0 + constant @ statistics.one)
+    precision = np.maximum(precision, rounding)  # a sample that alone determines an axis
     scaled = basis @ solved.T + statistics.residual[samples, k, None] / sigma**2
     return 0.5 * (np.log(precision) - scaled**2 / precision) - LOG_SQRT_2PI
 

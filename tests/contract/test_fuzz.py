@@ -342,6 +342,10 @@ FOUND = {
             container="columns first",
         ),
     ),
+    "a sample that alone determines the slope": (
+        "BSDRRegressor",
+        Example(n=3, d=1, seed=598215, labels="truth", n_classes=3, accidents=["truth_values"]),
+    ),
     "a fold without a feature that varies": (
         "BSDRClassifier",
         Example(n=6, d=3, seed=6, labels="blocks", accidents=["truth_values"]),
