@@ -4,6 +4,18 @@ from collections.abc import Callable
 from inspect import cleandoc
 from typing import Any
 
+EXAMPLE = """
+Examples
+--------
+>>> import warnings
+>>> from sklearn.datasets import load_iris
+>>> from sklearn.preprocessing import scale
+>>> from bsdr_models.papers import {folder}
+>>> X, y = load_iris(return_X_y=True)
+>>> with warnings.catch_warnings():
+...     warnings.simplefilter("ignore")  # the objective of D-GPLVM has no minimum
+...     tree = {folder}.fit(scale(X)[::3], y[::3], n_components=2, random_state=0)
+"""
 FIT = """
 
 Parameters
@@ -32,20 +44,13 @@ See Also
 --------
 predict : predictions from the tree.
 bsdr_models.papers.{estimator} : the same fit as an estimator.
-
-Examples
---------
->>> import warnings
->>> from sklearn.datasets import load_iris
->>> from sklearn.preprocessing import scale
->>> from bsdr_models.papers import {folder}
->>> X, y = load_iris(return_X_y=True)
->>> with warnings.catch_warnings():
-...     warnings.simplefilter("ignore")  # the objective of D-GPLVM has no minimum
-...     tree = {folder}.fit(scale(X)[::3], y[::3], n_components=2, random_state=0)
->>> tree["posterior/latent"].sizes["component"]
+"""
+FIT += (
+    EXAMPLE
+    + """>>> tree["posterior/latent"].sizes["component"]
 2
 """
+)
 
 PREDICT = """
 
@@ -71,20 +76,13 @@ ValueError
 See Also
 --------
 fit : the fit.
-
-Examples
---------
->>> import warnings
->>> from sklearn.datasets import load_iris
->>> from sklearn.preprocessing import scale
->>> from bsdr_models.papers import {folder}
->>> X, y = load_iris(return_X_y=True)
->>> with warnings.catch_warnings():
-...     warnings.simplefilter("ignore")  # the objective of D-GPLVM has no minimum
-...     tree = {folder}.fit(scale(X)[::3], y[::3], n_components=2, random_state=0)
->>> {folder}.predict(tree, scale(X)[1::3]).shape
+"""
+PREDICT += (
+    EXAMPLE
+    + """>>> {folder}.predict(tree, scale(X)[1::3]).shape
 (50, 3)
 """
+)
 
 
 def with_sections[F: Callable[..., Any]](sections: str, **parts: str) -> Callable[[F], F]:

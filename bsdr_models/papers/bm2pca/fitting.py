@@ -63,10 +63,12 @@ def predict(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
     The model has a pseudo-likelihood, so these are no probabilities of the model, and they are not
     calibrated: scores are about 1 where a margin is met, whatever the cost.
     """
-    mean = read_draws(tree, "posterior", "coef", "intercept").mean(SAMPLE_DIMS)
-    coef = mean["coef"].transpose(dims.FEATURE, ...).to_numpy()
-    scores = read_new(tree, X) @ coef + mean["intercept"].to_numpy()
+    draws = read_draws(tree, "posterior", "coef", "intercept")
+    array = read_new(tree, X)
     refuse_calibrated(tree)
+    mean = draws.mean(SAMPLE_DIMS)
+    coef = mean["coef"].transpose(dims.FEATURE, ...).to_numpy()
+    scores = array @ coef + mean["intercept"].to_numpy()
     if tree.attrs.get("target") == "regression":
         return scores
     return np.exp(_link(scores, tree.attrs.get("target") != "multilabel"))
