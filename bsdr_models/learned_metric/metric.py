@@ -31,6 +31,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from scipy.linalg import eigh
+from sklearn.utils import gen_batches
 
 from bsdr_models.numerics.arrays import FloatArray, IntArray
 
@@ -76,6 +77,8 @@ LEAST_SEPARATION = 1e-3
 LEAST_SHRUNK = 1e-3
 # Variances, and squared lengths of residuals, below this share of the largest are rounding errors.
 NO_VARIANCE = 1e-12
+# Features whose products are computed together.
+BLOCK = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,13 +249,13 @@ class Metric:
         used = [(candidate, weight) for candidate, weight in pairs if weight > 0.0]
         kinds = {candidate.scale for candidate, _ in used}
         square = np.zeros(X.shape[1])
-        falls = [np.empty((X.shape[1], 0))]
+        falls = [np.empty((0, X.shape[1]))]
         parts = []
         for scale, divisor in classes.scales(X, units, kinds).items():
-            basis, turn, coordinates = _principal_axes(X / divisor)
+            axes, coordinates = _principal_axes(X, divisor)
             n_features = int(np.isfinite(divisor).sum())
             value, rotation, elsewhere = classes.shrink(coordinates, n_features)
-            turn = turn @ rotation
+            axes = axes.turned(rotation)
             coordinates = coordinates @ rotation
             variance = np.sum(coordinates**2, axis=0) / classes.total
             inside = np.zeros(len(value))
@@ -266,20 +269,23 @@ class Metric:
             square += outside * (1.0 / divisor) ** 2
             lower = np.maximum(outside - inside, 0.0)
             if lower.any():
-                falls.append(basis @ (turn * np.sqrt(lower)) / divisor[:, None])
-            parts.append(_Part(divisor, basis, turn, coordinates, inside))
+                falls.append(axes.turned(np.diag(np.sqrt(lower))).effects())
+            parts.append(_Part(axes, coordinates, inside))
         diagonal = np.sqrt(square)
-        fall = np.concatenate(falls, axis=1)
+        # By columns, so that products with one sample take half the time.
+        fall = np.concatenate(falls).T
         if every is None and X.shape[1] > len(X):
             effects = _effects_of_span(parts)
         else:
             turned, removed = _root(diagonal, fall)
-            basis, turn, _ = _principal_axes(_apply(turned, removed, everything * diagonal))
-            effects = diagonal[:, None] * _apply(turned, removed, (basis @ turn).T).T
+            mapped = _apply(turned, removed, everything * diagonal)
+            axes, coordinates = _principal_axes(mapped, np.ones(X.shape[1]))
+            own = axes.turned(np.diag(_signs(coordinates))).effects()
+            effects = diagonal[:, None] * _apply(turned, removed, own).T
         return cls(
             mean=mean,
             diagonal=diagonal,
-            fall=np.asfortranarray(fall),  # so products with one sample take half the time
+            fall=fall,
             effects=np.asfortranarray(effects),
             weights=weights,
         )
@@ -344,14 +350,36 @@ class Metric:
         return self.diagonal * _apply(self.turned, self.removed, rest)
 
 
-class _Part(NamedTuple):
-    """Training samples (N, D) in one scale, and the part of a metric that is learned in it."""
+class _Axes(NamedTuple):
+    """Axes (D, B) of samples divided by feature: ``basis.T / divisor`` times ``turn``.
 
-    divisor: FloatArray  # (D,)
-    # The principal axes are the product of these two matrices, (D, B).
-    basis: FloatArray
-    turn: FloatArray
-    coordinates: FloatArray  # in the axes, (N, B)
+    The basis is orthonormal, or that of the samples (N, D), divided twice.
+    """
+
+    basis: FloatArray  # (P, D)
+    divisor: FloatArray  # of its columns, (D,)
+    turn: FloatArray  # (P, B)
+
+    def turned(self, rotation: FloatArray) -> "_Axes":
+        """The axes times a matrix (B, C)."""
+        return self._replace(turn=self.turn @ rotation)
+
+    def effects(self) -> FloatArray:
+        """Effects of the features along the axes, (B, D).
+
+        A few features at a time, which stay in the processor's cache.
+        """
+        out = np.empty((self.turn.shape[1], self.basis.shape[1]))
+        for columns in gen_batches(self.basis.shape[1], BLOCK):
+            out[:, columns] = self.turn.T @ (self.basis[:, columns] / self.divisor[columns])
+        return out
+
+
+class _Part(NamedTuple):
+    """Training samples in one scale, and the part of a metric that is learned in it."""
+
+    axes: _Axes
+    coordinates: FloatArray  # of the samples, (N, B)
     inside: FloatArray  # prior variance of effects along each axis, (B,)
 
 
@@ -364,12 +392,11 @@ def _effects_of_span(parts: list[_Part]) -> FloatArray:
     whitened = np.concatenate([own.coordinates * np.sqrt(own.inside) for own in parts], axis=1)
     value, vector = eigh(whitened @ whitened.T)
     kept = value > NO_VARIANCE * value[-1]
-    solved = vector[:, kept] / np.sqrt(value[kept])
-    effects = np.zeros((len(parts[0].divisor), solved.shape[1]))
+    solved = _signs(vector[:, kept]) * vector[:, kept] / np.sqrt(value[kept])
+    effects = np.zeros((solved.shape[1], parts[0].axes.basis.shape[1]))
     for own in parts:
-        along = own.inside[:, None] * (own.coordinates.T @ solved)
-        effects += own.basis @ (own.turn @ along) / own.divisor[:, None]
-    return effects
+        effects += own.axes.turned(own.inside[:, None] * (own.coordinates.T @ solved)).effects()
+    return effects.T
 
 
 def _apply(turned: FloatArray, removed: FloatArray, X: FloatArray) -> FloatArray:
@@ -377,19 +404,34 @@ def _apply(turned: FloatArray, removed: FloatArray, X: FloatArray) -> FloatArray
     return X - ((X @ turned) * removed) @ turned.T if len(removed) else X
 
 
-def _principal_axes(X: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Axes in which centred samples (N, D) vary, ascending, and coordinates in them, (N, B).
-
-    The axes (D, B) are the product of the first two matrices, of which one is square.
-    """
+def _principal_axes(X: FloatArray, divisor: FloatArray) -> tuple[_Axes, FloatArray]:
+    """Axes in which centred samples (N, D) over divisors (D,) vary, and coordinates (N, B)."""
     if X.shape[1] <= len(X):
-        value, vector = eigh(X.T @ X)
+        Z = X / divisor
+        value, vector = eigh(Z.T @ Z)
         axes = np.ascontiguousarray(vector[:, value > NO_VARIANCE * value[-1]])
-        return axes, np.eye(axes.shape[1]), X @ axes
-    value, vector = eigh(X @ X.T)
+        return _Axes(axes.T, divisor, np.eye(axes.shape[1])), Z @ axes
+    value, vector = eigh(inner_products(X, divisor))
     kept = value > NO_VARIANCE * value[-1]
     size = np.sqrt(value[kept])
-    return X.T, vector[:, kept] / size, vector[:, kept] * size
+    return _Axes(X, divisor**2, vector[:, kept] / size), vector[:, kept] * size
+
+
+def inner_products(X: FloatArray, divisor: FloatArray) -> FloatArray:
+    """Inner products (N, N) of samples (N, D) over divisors (D,).
+
+    A few features at a time, which stay in the processor's cache.
+    """
+    products = np.zeros((len(X), len(X)))
+    for columns in gen_batches(X.shape[1], BLOCK):
+        Z = X[:, columns] / divisor[columns]
+        products += Z @ Z.T
+    return products
+
+
+def _signs(coordinates: FloatArray) -> FloatArray:
+    """Signs of axes (B,) by the skewness of samples (N, B), which no rounding error changes."""
+    return np.where(np.sum(coordinates**3, axis=0) < 0.0, -1.0, 1.0)
 
 
 def _root(diagonal: FloatArray, F: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -27,6 +27,7 @@ from bsdr_models.learned_metric.metric import (
     MetricName,
     Scale,
     class_indicators,
+    inner_products,
     named_weights,
     weigh,
 )
@@ -39,8 +40,6 @@ SHARPNESS = 0.5
 LEAST_VARIANCE = 1e-290
 # Candidates with less weight are left out.
 LEAST_WEIGHT = 0.01
-# Features whose inner products are computed together, so that they stay in the processor's cache.
-BLOCK = 1024
 # Most samples by which candidates are weighted.
 MOST_SAMPLES = 300
 # Width of the radial basis functions, relative to the median squared distance, and prior variance
@@ -163,8 +162,8 @@ class _Division:
             units = units[varies]
             with np.errstate(divide="ignore", over="ignore"):  # of negligible features
                 common = 1.0 / units
-            whole["common"] = _inner_products(X, common, slice(None))[0]
-            whole["total"] = _inner_products(X, np.sqrt(total[varies]), slice(None))[0]
+            whole["common"] = inner_products(X, common)
+            whole["total"] = inner_products(X, np.sqrt(total[varies]))
         return cls(
             X=X,
             classes=classes[some],
@@ -301,8 +300,9 @@ class _SampleSpace:
         cls, X: FloatArray, divisor: FloatArray, rest: BoolArray, basis: ClassBasis
     ) -> "_SampleSpace":
         """From centred samples (N, D) and divisors (D,)."""
-        products, lengths = _inner_products(X, divisor, rest)
-        return cls._of(products, lengths, rest, basis, int(np.isfinite(divisor).sum()))
+        whole = inner_products(X, divisor)
+        n_features = int(np.isfinite(divisor).sum())
+        return cls._of(whole[:, rest], np.diagonal(whole), rest, basis, n_features)
 
     @classmethod
     def of_whole(
@@ -349,20 +349,6 @@ class _SampleSpace:
         along = self.along * gain
         products = outside * self.products + along @ self.along[rest].T
         return products, outside * self.lengths + np.einsum("nb,nb->n", along, self.along)
-
-
-def _inner_products(
-    X: FloatArray, divisor: FloatArray, rest: BoolArray | slice
-) -> tuple[FloatArray, FloatArray]:
-    """Inner products (N, n) of samples (N, D) with some of them, and squared lengths (N,)."""
-    products = np.zeros((len(X), len(X[rest])))
-    lengths = np.zeros(len(X))
-    factor = 1.0 / divisor
-    for start in range(0, X.shape[1], BLOCK):
-        Z = X[:, start : start + BLOCK] * factor[start : start + BLOCK]
-        products += Z @ Z[rest].T
-        lengths += np.einsum("nd,nd->n", Z, Z)
-    return products, lengths
 
 
 def _regress(
