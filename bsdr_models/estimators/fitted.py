@@ -20,7 +20,6 @@ from bsdr_models.data.validation import (
     read_targets,
     sample_labels,
 )
-from bsdr_models.estimators.arguments import Arguments
 from bsdr_models.inference.datatree import Context, InferenceMethod
 from bsdr_models.inference.result import Result
 from bsdr_models.inference.spec import ModelSpec
@@ -64,7 +63,7 @@ def by_chunks[M: Callable[..., Any]](method: M) -> M:
     return cast(M, called)
 
 
-class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Arguments, ABC):
+class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ABC):
     """Embedding, trees, effects of the features, plots, summary and saving.
 
     A fit sets ``_scaler``, ``_context`` (data and settings, for the trees) and ``_posterior``,
