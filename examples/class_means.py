@@ -33,7 +33,7 @@ from bsdr_models.inference.result import Result
 from bsdr_models.inference.spec import ModelSpec
 from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.relevance import LatentCoordinates
-from bsdr_models.numerics.rng import RandomState
+from bsdr_models.options import RandomState
 
 SPEC = ModelSpec(
     name="class_means",

@@ -27,8 +27,8 @@ from bsdr_models.estimators.calibration import (
     TemperaturePrior,
     judge,
 )
-from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.inference.result import Result
+from bsdr_models.inference.tasks import run_tasks
 from bsdr_models.learned_metric.metric import ClassBasis, Metric, weigh
 from bsdr_models.learned_metric.weights import SHARPNESS
 from bsdr_models.numerics.arrays import BoolArray, FloatArray

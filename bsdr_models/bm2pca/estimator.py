@@ -26,10 +26,9 @@ from bsdr_models.learned_metric.metric import MetricName
 from bsdr_models.metrics import HeldOutScore
 from bsdr_models.numerics.arrays import FloatArray, SamplesLike
 from bsdr_models.numerics.process_state import warn
-from bsdr_models.numerics.rng import RandomState
 from bsdr_models.numerics.row_space import Rows
 from bsdr_models.numerics.scaling import largest_scaled
-from bsdr_models.options import COUNT, Options
+from bsdr_models.options import COUNT, Options, RandomState
 
 if TYPE_CHECKING:
     import pymc as pm

@@ -26,14 +26,13 @@ from bsdr_models.data.validation import (
 from bsdr_models.estimators.base import Estimator, WeightedFit
 from bsdr_models.estimators.classifier import ProbabilisticClassifier
 from bsdr_models.estimators.regressor import GaussianRegressor
-from bsdr_models.inference.parallel import threads
+from bsdr_models.inference.tasks import threads
 from bsdr_models.lazy import annex
 from bsdr_models.learned_metric.metric import MetricName
 from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, TargetLike
 from bsdr_models.numerics.dependence import weigh_samples
 from bsdr_models.numerics.process_state import one_thread
-from bsdr_models.numerics.rng import RandomState
-from bsdr_models.options import COUNT, POSITIVE, Sampling, StrOptions
+from bsdr_models.options import COUNT, POSITIVE, RandomState, Sampling, StrOptions
 
 if TYPE_CHECKING:
     import pymc as pm

@@ -22,9 +22,8 @@ from bsdr_models.estimators.classifier import ProbabilisticClassifier
 from bsdr_models.learned_metric.metric import Metric, MetricName
 from bsdr_models.numerics.arrays import FloatArray, SamplesLike
 from bsdr_models.numerics.process_state import one_thread
-from bsdr_models.numerics.rng import RandomState
 from bsdr_models.numerics.scaling import pad
-from bsdr_models.options import COUNT, Sampling, StrOptions
+from bsdr_models.options import COUNT, RandomState, Sampling, StrOptions
 
 if TYPE_CHECKING:
     import pymc as pm

@@ -42,10 +42,9 @@ from bsdr_models.numerics.arrays import FloatArray, SamplesLike, TargetLike
 from bsdr_models.numerics.folds import subsample
 from bsdr_models.numerics.outliers import Reference
 from bsdr_models.numerics.process_state import NoSignalWarning, numpy_errors, one_thread, warn
-from bsdr_models.numerics.rng import as_generator
 from bsdr_models.numerics.row_space import Rows
 from bsdr_models.numerics.scaling import Scaler, pad
-from bsdr_models.options import N_DRAWS, N_JOBS, Options, StrOptions, check_parameters
+from bsdr_models.options import N_DRAWS, N_JOBS, Options, StrOptions, as_generator, check_parameters
 
 logger = logging.getLogger(__name__)
 

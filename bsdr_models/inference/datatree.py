@@ -18,6 +18,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from scipy.sparse import issparse
 
+from bsdr_models.data.targets import class_frequency
 from bsdr_models.inference.dims import (
     CHAIN,
     COMPONENT,
@@ -30,11 +31,7 @@ from bsdr_models.inference.dims import (
     SCORE,
     TERM,
 )
-from bsdr_models.inference.latent_grid import (
-    LogProbabilities,
-    add_class_probability,
-    class_frequency,
-)
+from bsdr_models.inference.latent_grid import LogProbabilities, add_class_probability
 from bsdr_models.inference.spec import ModelSpec, spec_attrs
 from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray, Target, TargetLike
 from bsdr_models.numerics.association import associate

@@ -20,8 +20,7 @@ from bsdr_models.inference.dims import DRAW, FEATURE, SCORE, TERM
 from bsdr_models.inference.result import Result
 from bsdr_models.inference.sampling import Sampled
 from bsdr_models.numerics.arrays import FloatArray, SamplesLike, TargetLike
-from bsdr_models.numerics.rng import RandomState, as_generator
-from bsdr_models.options import COUNT, Sampling, StrOptions
+from bsdr_models.options import COUNT, RandomState, Sampling, StrOptions, as_generator
 from bsdr_models.papers.coordinate_ascent import maximise
 from bsdr_models.papers.sampler import sample
 from bsdr_models.papers.training import read_training, units_of_samples
