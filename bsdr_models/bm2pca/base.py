@@ -24,11 +24,10 @@ from bsdr_models.data.validation import (
     validate_samples,
 )
 from bsdr_models.estimators.base import Estimator
-from bsdr_models.numerics.arrays import FloatArray, SamplesLike
+from bsdr_models.numerics.arrays import FloatArray, Rows, SamplesLike
 from bsdr_models.numerics.association import associate
 from bsdr_models.numerics.process_state import one_thread
 from bsdr_models.numerics.relevance import LatentCoordinates, feature_relevance, relevance
-from bsdr_models.numerics.row_space import Rows
 from bsdr_models.numerics.scaling import TOO_LARGE, Scaler
 from bsdr_models.options import COUNT
 

@@ -33,7 +33,7 @@ from bsdr_models.learned_metric.metric import ClassBasis, Metric, weigh
 from bsdr_models.learned_metric.weights import SHARPNESS
 from bsdr_models.numerics.arrays import BoolArray, FloatArray
 from bsdr_models.numerics.folds import make_folds
-from bsdr_models.numerics.row_space import as_dense
+from bsdr_models.numerics.scaling import as_dense
 
 # Most labelled samples of the folds.
 MOST_SAMPLES = 1250

@@ -24,9 +24,8 @@ from bsdr_models.inference.dims import FEATURE, LABEL, SCORE
 from bsdr_models.inference.result import Result
 from bsdr_models.learned_metric.metric import MetricName
 from bsdr_models.metrics import HeldOutScore
-from bsdr_models.numerics.arrays import FloatArray, SamplesLike
+from bsdr_models.numerics.arrays import FloatArray, Rows, SamplesLike
 from bsdr_models.numerics.process_state import warn
-from bsdr_models.numerics.row_space import Rows
 from bsdr_models.numerics.scaling import largest_scaled
 from bsdr_models.options import COUNT, Options, RandomState
 

@@ -16,10 +16,9 @@ first would leak the targets of S.
 import numpy as np
 from scipy.sparse import issparse
 
-from bsdr_models.numerics.arrays import FloatArray, IntArray
+from bsdr_models.numerics.arrays import FloatArray, IntArray, Rows
 from bsdr_models.numerics.folds import evenly_spaced, find_copies, find_strata
 from bsdr_models.numerics.process_state import one_thread, warn
-from bsdr_models.numerics.row_space import Rows
 
 # Numbers of neighbours that are left out, of a subject with up to so many more measures.
 LEFT_OUT = (1, 4, 9, 14)

@@ -24,11 +24,10 @@ from bsdr_models.inference.datatree import Context, InferenceMethod
 from bsdr_models.inference.result import Result
 from bsdr_models.inference.spec import ModelSpec
 from bsdr_models.lazy import annex
-from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, TargetLike
+from bsdr_models.numerics.arrays import FloatArray, IntArray, Rows, SamplesLike, TargetLike
 from bsdr_models.numerics.outliers import Reference
 from bsdr_models.numerics.process_state import DataWarning, numpy_errors, warn
 from bsdr_models.numerics.relevance import LatentCoordinates
-from bsdr_models.numerics.row_space import Rows
 from bsdr_models.numerics.scaling import Scaler, pad
 from bsdr_models.summary import summarise, to_html
 

@@ -33,10 +33,9 @@ from bsdr_models.inference.dims import (
 )
 from bsdr_models.inference.latent_grid import LogProbabilities, add_class_probability
 from bsdr_models.inference.spec import ModelSpec, spec_attrs
-from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray, Target, TargetLike
+from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray, Rows, Target, TargetLike
 from bsdr_models.numerics.association import associate
 from bsdr_models.numerics.relevance import LatentCoordinates
-from bsdr_models.numerics.row_space import Rows
 from bsdr_models.numerics.scaling import Scaler, pad
 
 if TYPE_CHECKING:

@@ -33,8 +33,8 @@ from scipy.linalg import eigh
 from scipy.special import chdtrc, fdtrc
 from scipy.stats import chi2, f
 
-from bsdr_models.numerics.arrays import FloatArray
-from bsdr_models.numerics.row_space import Rows, squared_distance, weighted_mean
+from bsdr_models.numerics.arrays import FloatArray, Rows
+from bsdr_models.numerics.scaling import squared_distance, weighted_mean
 
 # Relative size below which a direction of z is rounding error.
 RANK_TOL = 1e-10

@@ -17,10 +17,9 @@ from bsdr_models.estimators.regressor import GaussianRegressor
 from bsdr_models.inference.dims import FEATURE, LABEL
 from bsdr_models.inference.result import Result
 from bsdr_models.inference.tasks import run_tasks
-from bsdr_models.numerics.arrays import FloatArray, IntArray
+from bsdr_models.numerics.arrays import FloatArray, IntArray, Rows
 from bsdr_models.numerics.folds import N_FOLDS
 from bsdr_models.numerics.process_state import warn
-from bsdr_models.numerics.row_space import Rows
 from bsdr_models.options import COUNT, POSITIVE, TOLERANCE, Options, RandomState
 from bsdr_models.papers.bm2pca.conjugate import (
     BM2PCAProblem,
