@@ -15,8 +15,7 @@ from bsdr_models.bm2pca.factor_model import (
     fit_factor_model,
     impute,
 )
-from bsdr_models.bm2pca.spec import SPEC
-from bsdr_models.bm2pca.trees import make_tree, per_class
+from bsdr_models.bm2pca.trees import SPEC, make_tree
 from bsdr_models.data.validation import (
     MAX_RAW,
     check_variation,
@@ -153,7 +152,7 @@ class BaseBM2PCA(Estimator):
     @property
     def _contrast(self) -> FloatArray:
         """Weights of the components in the differences of class scores."""
-        return self._context.contrast(per_class(self._context, self._posterior.mean_weights))
+        return self._context.contrast(self._context.per_class(self._posterior.mean_weights))
 
     def _mean_effects(self) -> tuple[FloatArray, FloatArray]:
         coef, intercept = self._posterior.effects()

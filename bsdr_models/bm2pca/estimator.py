@@ -13,7 +13,7 @@ from bsdr_models.bm2pca.base import BaseBM2PCA
 from bsdr_models.bm2pca.engines import FitSettings
 from bsdr_models.bm2pca.factor_model import spread_of_missing
 from bsdr_models.bm2pca.posterior import LAPSE, BM2PCAPosterior, is_large
-from bsdr_models.bm2pca.settings import HingeLoss
+from bsdr_models.bm2pca.priors import HingeLoss
 from bsdr_models.bm2pca.subspace import compares_classes
 from bsdr_models.data.targets import Targets
 from bsdr_models.estimators.base import WeightedFit
@@ -242,9 +242,10 @@ class BM2PCAClassifier(WeightedFit, ProbabilisticClassifier, BaseBM2PCA):
         training = self._training(targets, rng, metric=metric, units=units)
         self.cv_results_: dict[str, object] | None = None
         cost = costs[0]
-        calibration = Calibration(temperature=loss.temperature or 1.0)
+        given = not isinstance(loss.calibrate, bool | np.bool_)
+        calibration = Calibration(temperature=float(loss.calibrate) if given else 1.0)
         judged: dict[str, Any] = {"held_out": HeldOutScore()}
-        fitted = loss.temperature is None and bool(loss.calibrate)
+        fitted = bool(loss.calibrate) and not given
         if (fitted or len(costs) > 1) and self._held_out_known(len(training.folds())):
             some = training.limited(engines.MOST_SAMPLES)
             selected = engines.select(

@@ -24,7 +24,7 @@ from bsdr_models.bsdr.problem import (
     pointwise_log_likelihood,
     regression_log_likelihood,
 )
-from bsdr_models.bsdr.spec import SPEC
+from bsdr_models.bsdr.trees import SPEC
 from bsdr_models.data.training import Training
 from bsdr_models.data.validation import R_HAT_LIMIT
 from bsdr_models.estimators.calibration import Calibration, Judged, TemperaturePrior, judge

@@ -160,6 +160,12 @@ class Context:
             return values
         return values - values.mean(axis=-1, keepdims=True)
 
+    def per_class(self, values: FloatArray) -> FloatArray:
+        """Expand weights or biases (..., K) to one per class: two classes may share one score."""
+        if self.target == "multiclass" and len(self.labels) == 2:
+            return np.insert(values, 0, 0.0, axis=-1)
+        return values
+
     @property
     def frequency(self) -> FloatArray:
         """Share of each class in the weights of the labelled samples, (K,)."""

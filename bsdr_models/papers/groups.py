@@ -26,7 +26,7 @@ from bsdr_models.bsdr.problem import (
     make_contrasts,
     regression_log_likelihood,
 )
-from bsdr_models.bsdr.spec import SPEC
+from bsdr_models.bsdr.trees import SPEC
 from bsdr_models.data.targets import name_groups
 from bsdr_models.data.validation import find_classes, read_numbers, sample_labels
 from bsdr_models.inference.dims import GROUP, LABEL, OBS

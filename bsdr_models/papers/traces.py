@@ -14,7 +14,6 @@ import numpy as np
 import xarray as xr
 from sklearn.utils import gen_batches
 
-from bsdr_models.bm2pca.trees import per_class
 from bsdr_models.bsdr.posterior import Coordinates, Parameters
 from bsdr_models.bsdr.problem import make_contrasts
 from bsdr_models.data.validation import sample_labels
@@ -303,7 +302,7 @@ def _weights(draws: xr.Dataset, context: Context, loadings: FloatArray | None = 
     """Mean weights (R, K) of latent coordinates in the class scores, of loadings (P, R)."""
     if "weights" in draws and COMPONENT in draws["weights"].dims:
         weights = draws["weights"].mean(SAMPLE_DIMS).transpose(COMPONENT, ...).values
-        return per_class(context, weights)
+        return context.per_class(weights)
     assert loadings is not None
     if "coef" in draws:
         return np.linalg.pinv(loadings) @ draws["coef"].mean(SAMPLE_DIMS).values

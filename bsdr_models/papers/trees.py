@@ -7,7 +7,6 @@ from typing import Any, Self
 import numpy as np
 import xarray as xr
 
-from bsdr_models.bm2pca.trees import per_class
 from bsdr_models.inference.datatree import SAMPLE_DIMS, Context
 from bsdr_models.inference.dims import BASIS, COMPONENT, FEATURE, LABEL, OBS, SCORE
 from bsdr_models.inference.sampling import Sampled
@@ -87,7 +86,7 @@ def add_effects(draws: xr.Dataset, context: Context) -> xr.Dataset:
         draws = draws.drop_vars(LABEL, errors="ignore").rename({LABEL: SCORE})
     if SCORE in draws.sizes:
         for name in {"coef", "intercept"} & draws.data_vars.keys():
-            values = per_class(context, draws[name].transpose(..., SCORE).values)
+            values = context.per_class(draws[name].transpose(..., SCORE).values)
             draws = draws.assign({name: ((*draws[name].dims[:-1], LABEL), values)})
     return draws
 

@@ -10,9 +10,8 @@ import xarray as xr
 
 from bsdr_models.bm2pca.posterior import PLAIN
 from bsdr_models.bm2pca.priors import BM2PCAPriors
-from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.bm2pca.subspace import signs_of
-from bsdr_models.bm2pca.trees import count_draws, latent_offset, per_class
+from bsdr_models.bm2pca.trees import SPEC, count_draws, latent_offset
 from bsdr_models.inference import datatree, dims
 from bsdr_models.inference.datatree import SAMPLE_DIMS, Context
 from bsdr_models.inference.result import Result
@@ -287,7 +286,7 @@ class PaperBM2PCAClassifier(SampledClassifier):
             context,
             posterior.embed(context.X),
             posterior.projection,
-            per_class(context, posterior.mean_weights),
+            context.per_class(posterior.mean_weights),
             attrs={"C": float(self.C)},
             draws=more,
         )

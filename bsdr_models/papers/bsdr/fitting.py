@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 import xarray as xr
 
-from bsdr_models.bsdr.spec import SPEC
+from bsdr_models.bsdr.trees import SPEC
 from bsdr_models.inference import datatree, dims
 from bsdr_models.inference.datatree import Context
 from bsdr_models.inference.result import Result
