@@ -240,7 +240,7 @@ def fit_all(
     task: Task, cost: float, calibration: Calibration, max_iter: int
 ) -> Result[BM2PCAPosterior]:
     """Fit to all samples."""
-    fit = task.fit(cost, max_iter=max_iter)
+    fit: Result[Any] = task.fit(cost, max_iter=max_iter)
     given = subspace.Settings(cost=cost, multiclass=task.settings.multiclass)
     posterior = BM2PCAPosterior(
         metric=task.metric,
@@ -250,4 +250,4 @@ def fit_all(
         settings=given,
         probabilities=Probabilities(calibration=calibration, exclusive=task.settings.exclusive),
     )
-    return fit.with_posterior(posterior)
+    return replace(fit, posterior=posterior)

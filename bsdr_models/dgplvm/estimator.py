@@ -15,9 +15,9 @@ from bsdr_models.dgplvm.left_out import in_metric
 from bsdr_models.dgplvm.objective import choose_criterion
 from bsdr_models.dgplvm.posterior import FitResult
 from bsdr_models.dgplvm.priors import DGPLVMMapping, DGPLVMOptimization, DGPLVMPriors, Inference
-from bsdr_models.dgplvm.problem import DGPLVMProblem
+from bsdr_models.dgplvm.problem import DGPLVMProblem, relevance
 from bsdr_models.dgplvm.sampling import declare_model
-from bsdr_models.dgplvm.trees import SPEC, make_tree, relevance
+from bsdr_models.dgplvm.trees import SPEC, make_tree
 from bsdr_models.estimators.classifier import ProbabilisticClassifier
 from bsdr_models.learned_metric.metric import Metric, MetricName
 from bsdr_models.numerics.arrays import FloatArray, SamplesLike

@@ -78,6 +78,12 @@ def class_centroids(values: FloatArray, y_index: IntArray) -> FloatArray:
     return np.stack([values[y_index == label].mean(axis=0) for label in labels])
 
 
+def relevance(latent: FloatArray, index: IntArray) -> FloatArray:
+    """Share of each component in the scatter of the class centroids, (R,)."""
+    scatter = class_centroids(latent, index).var(axis=0)
+    return scatter / (scatter.sum() or 1.0)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureGram:
     """Gram matrix of the features, to which the densities reduce them.

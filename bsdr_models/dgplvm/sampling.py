@@ -19,7 +19,7 @@ from bsdr_models.dgplvm.objective import WellPosedObjective
 from bsdr_models.dgplvm.priors import KERNEL
 from bsdr_models.dgplvm.problem import DGPLVMProblem
 from bsdr_models.dgplvm.trees import SPEC
-from bsdr_models.inference.sampling import Sampled, Schedule
+from bsdr_models.inference.result import Sampled, Schedule
 from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.linalg import cholesky, rotations
 

@@ -34,8 +34,7 @@ from bsdr_models.data.validation import (
 )
 from bsdr_models.estimators.fitted import Fitted
 from bsdr_models.inference.datatree import Context
-from bsdr_models.inference.result import Result
-from bsdr_models.inference.sampling import Schedule
+from bsdr_models.inference.result import Result, Schedule
 from bsdr_models.learned_metric.metric import MetricName
 from bsdr_models.metrics import lack_of_signal, no_signal
 from bsdr_models.numerics.arrays import FloatArray, Rows, SamplesLike, TargetLike

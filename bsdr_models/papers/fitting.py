@@ -17,8 +17,7 @@ from bsdr_models.estimators.base import warn_of
 from bsdr_models.estimators.classifier import ProbabilisticClassifier
 from bsdr_models.inference.datatree import MAX_NUMBERS, Context, Coordinate
 from bsdr_models.inference.dims import DRAW, FEATURE, SCORE, TERM
-from bsdr_models.inference.result import Result
-from bsdr_models.inference.sampling import Sampled
+from bsdr_models.inference.result import Result, Sampled
 from bsdr_models.numerics.arrays import FloatArray, SamplesLike, TargetLike
 from bsdr_models.options import COUNT, RandomState, Sampling, StrOptions, as_generator
 from bsdr_models.papers.coordinate_ascent import maximise
@@ -228,7 +227,7 @@ class SampledClassifier(PaperClassifier):
                 identified.append("bias")  # of labels and real outputs
             names = [name for name in identified if name in tree["posterior"].data_vars]
             result = replace(result, converged=warn_unless_mixed(tree, names))
-        return result.with_posterior(posterior), tree
+        return replace(result, posterior=posterior), tree
 
     def _maximise(self, context: Context, data: Any, rng: np.random.Generator) -> Result[Any]:
         """The state of mean field with the largest bound, of one start or also of random ones."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bsdr_models.inference.sampling import Sampled
+from bsdr_models.inference.result import Sampled
 from bsdr_models.inference.tasks import ProgressBar
 from bsdr_models.numerics.arrays import FloatArray
 

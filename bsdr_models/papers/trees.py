@@ -9,7 +9,7 @@ import xarray as xr
 
 from bsdr_models.inference.datatree import SAMPLE_DIMS, Context
 from bsdr_models.inference.dims import BASIS, COMPONENT, FEATURE, LABEL, OBS, SCORE
-from bsdr_models.inference.sampling import Sampled
+from bsdr_models.inference.result import Sampled
 from bsdr_models.inference.spec import ModelSpec
 from bsdr_models.inference.trees import read_draws
 from bsdr_models.numerics.arrays import FloatArray

@@ -28,7 +28,7 @@ from bsdr_models.dgplvm.priors import (
     LogNormal,
 )
 from bsdr_models.dgplvm.problem import DGPLVMProblem
-from bsdr_models.inference.sampling import Schedule
+from bsdr_models.inference.result import Schedule
 from bsdr_models.papers import PaperDGPLVMClassifier
 from bsdr_models.papers.dgplvm.map import fit_paper, kernel_mapping
 from bsdr_models.papers.dgplvm.model import RAW_SCALE

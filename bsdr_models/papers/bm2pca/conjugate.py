@@ -114,10 +114,10 @@ def run_sweeps(problem: BM2PCAProblem, n_sweeps: int, rng: np.random.Generator) 
 def fit_mean_field(problem: BM2PCAProblem, **options: Any) -> Result[MarginPosterior]:
     """Maximise the bound, with the options of `maximise`."""
     data, init = problem.start()
-    result: Result[FactorState] = maximise(
+    result: Result[Any] = maximise(
         init,
         partial(mean_field.step, data=data, priors=problem.priors),
         extrapolation=mean_field.extrapolation(data),
         **options,
     )
-    return result.with_posterior(MarginPosterior.of(result.posterior, data))
+    return replace(result, posterior=MarginPosterior.of(result.posterior, data))

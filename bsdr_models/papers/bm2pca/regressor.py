@@ -9,7 +9,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from bsdr_models.bm2pca.base import BaseBM2PCA
+from bsdr_models.bm2pca.estimator import BaseBM2PCA
 from bsdr_models.bm2pca.priors import BM2PCAPriors
 from bsdr_models.data.targets import Targets
 from bsdr_models.data.validation import feature_names, read_views

@@ -18,8 +18,8 @@ from bsdr_models.dgplvm.objective import choose_criterion
 from bsdr_models.dgplvm.posterior import DGPLVMPosterior, Draw, FitResult
 from bsdr_models.dgplvm.priors import CriterionName, DGPLVMOptimization, DGPLVMPriors
 from bsdr_models.dgplvm.probit import EP
-from bsdr_models.dgplvm.problem import DGPLVMProblem, class_centroids
-from bsdr_models.dgplvm.trees import SPEC, make_tree, relevance
+from bsdr_models.dgplvm.problem import DGPLVMProblem, class_centroids, relevance
+from bsdr_models.dgplvm.trees import SPEC, make_tree
 from bsdr_models.estimators.calibration import Calibration
 from bsdr_models.inference import dims
 from bsdr_models.inference.datatree import Context
