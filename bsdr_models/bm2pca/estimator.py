@@ -39,8 +39,8 @@ from bsdr_models.learned_metric.metric import MetricName
 from bsdr_models.metrics import HeldOutScore
 from bsdr_models.numerics.arrays import FloatArray, Rows, SamplesLike
 from bsdr_models.numerics.association import associate
+from bsdr_models.numerics.latent import LatentCoordinates, feature_relevance, relevance
 from bsdr_models.numerics.process_state import one_thread, warn
-from bsdr_models.numerics.relevance import LatentCoordinates, feature_relevance, relevance
 from bsdr_models.numerics.scaling import TOO_LARGE, Scaler, largest_scaled
 from bsdr_models.options import COUNT, Options, RandomState
 

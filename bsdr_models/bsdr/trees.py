@@ -16,8 +16,7 @@ from bsdr_models.inference import datatree, dims
 from bsdr_models.inference.dims import BASIS, COMPONENT, CONTRAST, FEATURE, GROUP, LABEL, OBS, VIEW
 from bsdr_models.inference.spec import ModelSpec
 from bsdr_models.numerics.arrays import FloatArray, IntArray
-from bsdr_models.numerics.outliers import Reference
-from bsdr_models.numerics.relevance import feature_relevance
+from bsdr_models.numerics.latent import Reference, feature_relevance
 
 if TYPE_CHECKING:
     from bsdr_models.bsdr.engines import Fit

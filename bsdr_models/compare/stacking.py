@@ -63,8 +63,8 @@ from bsdr_models.inference.spec import ModelSpec
 from bsdr_models.inference.tasks import run_tasks
 from bsdr_models.metrics import HeldOutScore
 from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, TargetLike
+from bsdr_models.numerics.latent import LatentCoordinates
 from bsdr_models.numerics.process_state import NoSignalWarning, Warned, recorded_warnings
-from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.options import RandomState
 

@@ -12,10 +12,9 @@ from bsdr_models.data.validation import warn_unless_mixed
 from bsdr_models.dgplvm.back_constraint import MappingEmbedder
 from bsdr_models.dgplvm.engines import fit_problem
 from bsdr_models.dgplvm.left_out import in_metric
-from bsdr_models.dgplvm.objective import choose_criterion
 from bsdr_models.dgplvm.posterior import FitResult
 from bsdr_models.dgplvm.priors import DGPLVMMapping, DGPLVMOptimization, DGPLVMPriors, Inference
-from bsdr_models.dgplvm.problem import DGPLVMProblem, relevance
+from bsdr_models.dgplvm.problem import DGPLVMProblem, choose_criterion, relevance
 from bsdr_models.dgplvm.sampling import declare_model
 from bsdr_models.dgplvm.trees import SPEC, make_tree
 from bsdr_models.estimators.classifier import ProbabilisticClassifier

@@ -39,7 +39,7 @@ from bsdr_models.learned_metric.metric import MetricName
 from bsdr_models.metrics import lack_of_signal, no_signal
 from bsdr_models.numerics.arrays import FloatArray, Rows, SamplesLike, TargetLike
 from bsdr_models.numerics.folds import subsample
-from bsdr_models.numerics.outliers import Reference
+from bsdr_models.numerics.latent import Reference
 from bsdr_models.numerics.process_state import NoSignalWarning, numpy_errors, one_thread, warn
 from bsdr_models.numerics.scaling import Scaler, pad
 from bsdr_models.options import N_DRAWS, N_JOBS, Options, StrOptions, as_generator, check_parameters

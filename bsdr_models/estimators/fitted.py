@@ -25,9 +25,8 @@ from bsdr_models.inference.result import Result
 from bsdr_models.inference.spec import ModelSpec
 from bsdr_models.lazy import annex
 from bsdr_models.numerics.arrays import FloatArray, IntArray, Rows, SamplesLike, TargetLike
-from bsdr_models.numerics.outliers import Reference
+from bsdr_models.numerics.latent import LatentCoordinates, Reference
 from bsdr_models.numerics.process_state import DataWarning, numpy_errors, warn
-from bsdr_models.numerics.relevance import LatentCoordinates
 from bsdr_models.numerics.scaling import Scaler, pad
 from bsdr_models.summary import summarise, to_html
 
@@ -391,7 +390,7 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ABC):
             With group ``predictions``: ``latent_mean``, ``latent_cov``, ``y``; of classifiers
             ``probability`` and ``predicted``, of regressors ``prediction`` and ``prediction_sd``;
             and measures of outliers: ``t2``, ``q_residual``, ``tail_probability``
-            (:mod:`bsdr_models.numerics.outliers`), or ``out_of_range`` of a mapping.
+            (:mod:`bsdr_models.numerics.latent`), or ``out_of_range`` of a mapping.
         """
         check_order(X, y)
         samples = sample_labels(X)

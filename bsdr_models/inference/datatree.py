@@ -35,7 +35,7 @@ from bsdr_models.inference.latent_grid import LogProbabilities, add_class_probab
 from bsdr_models.inference.spec import ModelSpec, spec_attrs
 from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray, Rows, Target, TargetLike
 from bsdr_models.numerics.association import associate
-from bsdr_models.numerics.relevance import LatentCoordinates
+from bsdr_models.numerics.latent import LatentCoordinates
 from bsdr_models.numerics.scaling import Scaler, pad
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from bsdr_models.inference.result import Sampled
 from bsdr_models.inference.spec import ModelSpec
 from bsdr_models.inference.trees import read_draws
 from bsdr_models.numerics.arrays import DeclaredTarget, FloatArray, SamplesLike, TargetLike
-from bsdr_models.numerics.relevance import LatentCoordinates, feature_relevance, spread
+from bsdr_models.numerics.latent import LatentCoordinates, feature_relevance, spread
 from bsdr_models.papers.bm2pca.fitting import NAMES, BM2PCADraws
 from bsdr_models.papers.bsdr.draws import project
 from bsdr_models.papers.training import read_training

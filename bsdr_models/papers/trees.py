@@ -14,8 +14,7 @@ from bsdr_models.inference.spec import ModelSpec
 from bsdr_models.inference.trees import read_draws
 from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.folds import evenly_spaced
-from bsdr_models.numerics.outliers import Reference
-from bsdr_models.numerics.relevance import LatentCoordinates, feature_relevance, relevance
+from bsdr_models.numerics.latent import LatentCoordinates, Reference, feature_relevance, relevance
 from bsdr_models.papers.alignment import SUFFIX, align_draws
 
 # A rotation of the components turns loadings, weights and the variable of this name, and

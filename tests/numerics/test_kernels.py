@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
-from bsdr_models.numerics.kernels import rbf, rbf_gradient, squared_distances
+from bsdr_models.numerics.linalg import rbf, rbf_gradient, squared_distances
 
 # Rounding of a sum of D products, relative to the largest of them.
 EPS = np.finfo(float).eps

@@ -13,7 +13,7 @@ from bsdr_models.bm2pca.priors import PAPER, BM2PCAPriors
 from bsdr_models.inference.datatree import MAX_NUMBERS
 from bsdr_models.inference.result import Result
 from bsdr_models.numerics.arrays import FloatArray, IntArray
-from bsdr_models.numerics.relevance import LatentCoordinates
+from bsdr_models.numerics.latent import LatentCoordinates
 from bsdr_models.papers.bm2pca import mean_field
 from bsdr_models.papers.bm2pca.mean_field import FactorState, ViewData, score_moments, with_ones
 from bsdr_models.papers.coordinate_ascent import maximise

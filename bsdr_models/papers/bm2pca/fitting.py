@@ -17,7 +17,7 @@ from bsdr_models.inference.datatree import SAMPLE_DIMS, Context
 from bsdr_models.inference.result import Result
 from bsdr_models.inference.trees import read_draws
 from bsdr_models.numerics.arrays import FloatArray, SamplesLike, TargetLike
-from bsdr_models.numerics.relevance import LatentCoordinates, spread
+from bsdr_models.numerics.latent import LatentCoordinates, spread
 from bsdr_models.options import COUNT, POSITIVE, Options, Sampling
 from bsdr_models.papers.bm2pca import gibbs, mean_field
 from bsdr_models.papers.bm2pca.gibbs import SAMPLING

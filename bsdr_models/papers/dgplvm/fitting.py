@@ -14,11 +14,10 @@ from bsdr_models.dgplvm.engines import N_DRAWS, calibrate, make_embedder, make_r
 from bsdr_models.dgplvm.gp_classifier import fit_gp_classifier
 from bsdr_models.dgplvm.left_out import LeftOut, enforce_centroid_order
 from bsdr_models.dgplvm.map_search import Mode
-from bsdr_models.dgplvm.objective import choose_criterion
 from bsdr_models.dgplvm.posterior import DGPLVMPosterior, Draw, FitResult
 from bsdr_models.dgplvm.priors import CriterionName, DGPLVMOptimization, DGPLVMPriors
 from bsdr_models.dgplvm.probit import EP
-from bsdr_models.dgplvm.problem import DGPLVMProblem, class_centroids, relevance
+from bsdr_models.dgplvm.problem import DGPLVMProblem, choose_criterion, class_centroids, relevance
 from bsdr_models.dgplvm.trees import SPEC, make_tree
 from bsdr_models.estimators.calibration import Calibration
 from bsdr_models.inference import dims
