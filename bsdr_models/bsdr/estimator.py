@@ -17,6 +17,7 @@ from bsdr_models.bsdr.kernels import KERNELS, Kernel
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import BSDRProblem
 from bsdr_models.bsdr.trees import SPEC, BSDRContext
+from bsdr_models.data.replicates import weigh_samples
 from bsdr_models.data.targets import Targets
 from bsdr_models.data.validation import (
     feature_names,
@@ -31,7 +32,6 @@ from bsdr_models.inference.tasks import threads
 from bsdr_models.lazy import annex
 from bsdr_models.learned_metric.metric import MetricName
 from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, TargetLike
-from bsdr_models.numerics.dependence import weigh_samples
 from bsdr_models.numerics.process_state import one_thread
 from bsdr_models.options import COUNT, POSITIVE, RandomState, Sampling, StrOptions
 

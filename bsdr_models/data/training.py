@@ -14,10 +14,10 @@ import joblib
 import numpy as np
 from scipy.sparse import issparse
 
+from bsdr_models.data.replicates import effective_share
 from bsdr_models.learned_metric.metric import ClassBasis, Metric, MetricName
 from bsdr_models.learned_metric.weights import MetricWeights
 from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray, Rows
-from bsdr_models.numerics.dependence import effective_share
 from bsdr_models.numerics.folds import (
     find_copies,
     find_strata,

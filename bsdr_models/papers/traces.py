@@ -18,11 +18,16 @@ from bsdr_models.bsdr.posterior import Coordinates, Parameters
 from bsdr_models.bsdr.problem import make_contrasts
 from bsdr_models.data.validation import sample_labels
 from bsdr_models.dgplvm.problem import relevance
-from bsdr_models.inference.datatree import OF_SAMPLER, SAMPLE_DIMS, Context, InferenceMethod
+from bsdr_models.inference.datatree import (
+    OF_SAMPLER,
+    SAMPLE_DIMS,
+    Context,
+    InferenceMethod,
+    read_draws,
+)
 from bsdr_models.inference.dims import BASIS, COMPONENT, FEATURE, GROUP, LABEL, OBS, SCORE
 from bsdr_models.inference.result import Sampled
 from bsdr_models.inference.spec import ModelSpec
-from bsdr_models.inference.trees import read_draws
 from bsdr_models.numerics.arrays import DeclaredTarget, FloatArray, SamplesLike, TargetLike
 from bsdr_models.numerics.latent import LatentCoordinates, feature_relevance, spread
 from bsdr_models.papers.bm2pca.fitting import NAMES, BM2PCADraws

@@ -7,11 +7,10 @@ from typing import Any, Self
 import numpy as np
 import xarray as xr
 
-from bsdr_models.inference.datatree import SAMPLE_DIMS, Context
+from bsdr_models.inference.datatree import SAMPLE_DIMS, Context, read_draws
 from bsdr_models.inference.dims import BASIS, COMPONENT, FEATURE, LABEL, OBS, SCORE
 from bsdr_models.inference.result import Sampled
 from bsdr_models.inference.spec import ModelSpec
-from bsdr_models.inference.trees import read_draws
 from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.numerics.latent import LatentCoordinates, Reference, feature_relevance, relevance

@@ -4,8 +4,8 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 
+from bsdr_models.inference.datatree import read
 from bsdr_models.inference.dims import COMPONENT, FEATURE, OBS
-from bsdr_models.inference.trees import read
 from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.latent import ALIVE
 from bsdr_models.plots._layers import Names, draw_points

@@ -6,8 +6,8 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 
+from bsdr_models.inference.datatree import read
 from bsdr_models.inference.dims import OBS
-from bsdr_models.inference.trees import read
 from bsdr_models.numerics.latent import q_limit, t2_limit
 from bsdr_models.plots._layers import Names, draw_points
 from bsdr_models.plots._read import read_target

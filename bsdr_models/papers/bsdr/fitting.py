@@ -23,8 +23,7 @@ from bsdr_models.papers.bsdr.priors import (
     Priors,
     ProjectionPrior,
 )
-from bsdr_models.papers.docstrings import FIT, PREDICT, with_sections
-from bsdr_models.papers.fitting import SampledClassifier, fit_tree
+from bsdr_models.papers.fitting import FIT, PREDICT, SampledClassifier, fit_tree, with_sections
 from bsdr_models.papers.training import read_new, read_setting, refuse_calibrated
 from bsdr_models.papers.trees import Located, name_dims, stack_draws, values_of
 

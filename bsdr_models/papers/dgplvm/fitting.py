@@ -21,8 +21,7 @@ from bsdr_models.dgplvm.problem import DGPLVMProblem, choose_criterion, class_ce
 from bsdr_models.dgplvm.trees import SPEC, make_tree
 from bsdr_models.estimators.calibration import Calibration
 from bsdr_models.inference import dims
-from bsdr_models.inference.datatree import Context
-from bsdr_models.inference.trees import read, read_draws
+from bsdr_models.inference.datatree import Context, read, read_draws
 from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, TargetLike
 from bsdr_models.numerics.scaling import HUGE, Scaler
 from bsdr_models.options import COUNT, POSITIVE, StrOptions
@@ -35,8 +34,7 @@ from bsdr_models.papers.dgplvm.map import (
     fit_paper,
     kernel_mapping,
 )
-from bsdr_models.papers.docstrings import FIT, PREDICT, with_sections
-from bsdr_models.papers.fitting import PaperClassifier, fit_tree
+from bsdr_models.papers.fitting import FIT, PREDICT, PaperClassifier, fit_tree, with_sections
 from bsdr_models.papers.training import read_new, read_setting
 from bsdr_models.papers.trees import stack_draws, values_of
 
