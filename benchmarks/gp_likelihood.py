@@ -8,10 +8,15 @@ from scipy.linalg import blas, lapack
 from benchmarks.page import table as as_markdown
 from benchmarks.timing import Work, medians
 from bsdr_models.dgplvm.back_constraint import centroid_weights, make_mapping
-from bsdr_models.dgplvm.objective import WellPosedObjective, make_criterion
 from bsdr_models.dgplvm.priors import DGPLVMPriors
-from bsdr_models.dgplvm.problem import Evaluation, FeatureGram, evaluate
-from bsdr_models.numerics.kernels import squared_distances
+from bsdr_models.dgplvm.problem import (
+    Evaluation,
+    FeatureGram,
+    WellPosedObjective,
+    evaluate,
+    make_criterion,
+)
+from bsdr_models.numerics.linalg import squared_distances
 
 N_FEATURES, N_COMPONENTS, N_LABELS = 256, 2, 3
 LOG_KERNEL = np.log([0.3, 1.0, 0.7])

@@ -23,7 +23,7 @@ _PUBLIC = {
     "DGPLVMPriors": "bsdr_models.dgplvm.priors",
     "EpsilonInsensitiveLoss": "bsdr_models.papers.bm2pca.regressor",
     "GroupCentering": "bsdr_models.transformers.centering",
-    "HingeLoss": "bsdr_models.bm2pca.settings",
+    "HingeLoss": "bsdr_models.bm2pca.priors",
     "HierarchicalPriors": "bsdr_models.bsdr.priors",
     "PredictionPlane": "bsdr_models.compare.plane",
     "Sampling": "bsdr_models.options",

@@ -12,7 +12,7 @@ from bsdr_models.dgplvm.priors import DGPLVMOptimization as DGPLVMOptimization
 from bsdr_models.dgplvm.priors import DGPLVMPriors as DGPLVMPriors
 from bsdr_models.papers.bm2pca.regressor import EpsilonInsensitiveLoss as EpsilonInsensitiveLoss
 from bsdr_models.transformers.centering import GroupCentering as GroupCentering
-from bsdr_models.bm2pca.settings import HingeLoss as HingeLoss
+from bsdr_models.bm2pca.priors import HingeLoss as HingeLoss
 from bsdr_models.bsdr.priors import HierarchicalPriors as HierarchicalPriors
 from bsdr_models.compare.plane import PredictionPlane as PredictionPlane
 from bsdr_models.options import Sampling as Sampling

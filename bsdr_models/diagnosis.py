@@ -12,10 +12,9 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from bsdr_models.inference.datatree import SAMPLE_DIMS, SPREAD, spread_of
+from bsdr_models.inference.datatree import SAMPLE_DIMS, SPREAD, read_draws, spread_of
 from bsdr_models.inference.dims import CHAIN, COMPONENT, DRAW
 from bsdr_models.inference.spec import ModelSpec, find_spec
-from bsdr_models.inference.trees import read_draws
 from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.options import check_parameters
 

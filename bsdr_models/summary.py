@@ -14,7 +14,7 @@ from bsdr_models.inference.dims import FEATURE
 from bsdr_models.metrics import baseline, lack_of_signal, no_signal
 from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.association import FOUND, associate
-from bsdr_models.numerics.relevance import ALIVE
+from bsdr_models.numerics.latent import ALIVE
 
 if TYPE_CHECKING:
     from bsdr_models.estimators.base import Estimator

@@ -32,8 +32,8 @@ from bsdr_models.inference.dims import FEATURE, LABEL, OBS
 from bsdr_models.inference.result import Result
 from bsdr_models.inference.spec import ModelSpec
 from bsdr_models.numerics.arrays import FloatArray, IntArray
-from bsdr_models.numerics.relevance import LatentCoordinates
-from bsdr_models.numerics.rng import RandomState
+from bsdr_models.numerics.latent import LatentCoordinates
+from bsdr_models.options import RandomState
 
 SPEC = ModelSpec(
     name="class_means",

@@ -243,7 +243,7 @@ def test_without_a_writable_folder_nothing_is_cached(tmp_path):
     (package / "numerics/__pycache__").write_text("")  # a file, so that not even root has a folder
     (tmp_path / "home").write_text("")
     command = (
-        "from bsdr_models.numerics.kernels import __file__ as file\n"
+        "from bsdr_models.numerics.linalg import __file__ as file\n"
         "from bsdr_models.papers.normal_tail import probit\n"
         "print(file)"
     )

@@ -36,7 +36,7 @@ from bsdr_models.compare.stacking import pool_weights
 from bsdr_models.estimators.calibration import TemperaturePrior, judge
 from bsdr_models.learned_metric import weights as metric_weights
 from bsdr_models.learned_metric.metric import ClassBasis, Metric, named_weights
-from bsdr_models.numerics.relevance import relevance
+from bsdr_models.numerics.latent import relevance
 from bsdr_models.numerics.scaling import Scaler, largest_scaled
 
 # Few samples are warned of.

@@ -16,7 +16,7 @@ from benchmarks.methods.base import Fitted, Method
 from benchmarks.protocols import Training
 from bsdr_models.bm2pca.factor_model import FactorModel
 from bsdr_models.bm2pca.priors import PAPER
-from bsdr_models.numerics.row_space import as_dense
+from bsdr_models.numerics.scaling import as_dense
 from bsdr_models.papers.bm2pca import mean_field
 
 # Slopes C of the hinge in Figs. 2 and 3 of Du et al. (2015), and those among which one is chosen.

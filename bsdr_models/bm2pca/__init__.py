@@ -4,8 +4,8 @@ from bsdr_models.lazy import load_on_use
 
 _PUBLIC = {
     "BM2PCAClassifier": "estimator",
-    "SPEC": "spec",
-    "HingeLoss": "settings",
+    "SPEC": "trees",
+    "HingeLoss": "priors",
     "PAPER": "priors",
     "BM2PCAPriors": "priors",
     "build_model": "model",

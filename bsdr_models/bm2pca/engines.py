@@ -27,13 +27,13 @@ from bsdr_models.estimators.calibration import (
     TemperaturePrior,
     judge,
 )
-from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.inference.result import Result
+from bsdr_models.inference.tasks import run_tasks
 from bsdr_models.learned_metric.metric import ClassBasis, Metric, weigh
 from bsdr_models.learned_metric.weights import SHARPNESS
 from bsdr_models.numerics.arrays import BoolArray, FloatArray
 from bsdr_models.numerics.folds import make_folds
-from bsdr_models.numerics.row_space import as_dense
+from bsdr_models.numerics.scaling import as_dense
 
 # Most labelled samples of the folds.
 MOST_SAMPLES = 1250
@@ -240,7 +240,7 @@ def fit_all(
     task: Task, cost: float, calibration: Calibration, max_iter: int
 ) -> Result[BM2PCAPosterior]:
     """Fit to all samples."""
-    fit = task.fit(cost, max_iter=max_iter)
+    fit: Result[Any] = task.fit(cost, max_iter=max_iter)
     given = subspace.Settings(cost=cost, multiclass=task.settings.multiclass)
     posterior = BM2PCAPosterior(
         metric=task.metric,
@@ -250,4 +250,4 @@ def fit_all(
         settings=given,
         probabilities=Probabilities(calibration=calibration, exclusive=task.settings.exclusive),
     )
-    return fit.with_posterior(posterior)
+    return replace(fit, posterior=posterior)

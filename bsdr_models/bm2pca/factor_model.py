@@ -20,7 +20,7 @@ from bsdr_models.bm2pca.priors import PAPER, BM2PCAPriors
 from bsdr_models.bm2pca.views import View, ViewState, make_view, split_views
 from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.linalg import inv_spd
-from bsdr_models.numerics.row_space import squared_distance
+from bsdr_models.numerics.scaling import squared_distance
 
 # Components of the factor model that imputes missing values, as many as its data allow.
 N_COMPLETE = 20

@@ -12,10 +12,10 @@ from bsdr_models.bm2pca.factor_model import FactorModel
 from bsdr_models.bm2pca.subspace import Settings, SubspaceState, Whitened
 from bsdr_models.estimators.calibration import Calibration, Link
 from bsdr_models.learned_metric.metric import Metric
-from bsdr_models.numerics.arrays import FloatArray
+from bsdr_models.numerics.arrays import FloatArray, Rows
+from bsdr_models.numerics.latent import LatentCoordinates
 from bsdr_models.numerics.linalg import cholesky
-from bsdr_models.numerics.relevance import LatentCoordinates
-from bsdr_models.numerics.row_space import Rows, as_dense, squared_distance, weighted_mean
+from bsdr_models.numerics.scaling import as_dense, squared_distance, weighted_mean
 
 # Probability that a class is random. A few wrong samples far from the boundary would otherwise
 # decide the temperature.

@@ -1,4 +1,4 @@
-"""Hyper-parameters of BM2PCA as printed, and of its factor model of the features."""
+"""Hyper-parameters of BM2PCA as printed, and of its factor model of the features; loss."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -56,3 +56,40 @@ class BM2PCAPriors(Options):
 
 PAPER = BM2PCAPriors()
 """The paper's nearly flat priors."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HingeLoss(Options):
+    """Hinge loss of the classes in BM2PCA.
+
+    Parameters
+    ----------
+    C : float, optional
+        Half the slope of the hinge. By default a few values are compared by cross-validation. The
+        paper's model has the best one, `BM2PCAClassifier` a weighted geometric mean.
+    calibrate : bool or float, default=True
+        Whether held-out class scores choose a softmax temperature; otherwise it is one, or the
+        given positive number.
+
+    Raises
+    ------
+    ValueError
+        If an option is out of range.
+
+    See Also
+    --------
+    EpsilonInsensitiveLoss : real targets.
+
+    Examples
+    --------
+    >>> from bsdr_models import BM2PCAClassifier, HingeLoss
+    >>> model = BM2PCAClassifier(loss=HingeLoss(C=1.0, calibrate=False))
+    """
+
+    _constraints: ClassVar[dict[str, list[object]]] = {
+        "C": [POSITIVE, None],
+        "calibrate": ["boolean", POSITIVE],
+    }
+
+    C: float | None = None
+    calibrate: bool | float = True

@@ -41,8 +41,10 @@ from scipy.special import log_softmax, softmax
 from bsdr_models.bm2pca.posterior import link_of
 from bsdr_models.estimators.calibration import Calibration, Likelihoods, TemperaturePrior
 from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray
-from bsdr_models.numerics.row_space import RANK_TOL
 
+# Axes with a smaller sum of squares, relative to the largest, are left out: they are below the
+# precision of X X'.
+RANK_TOL = 1e-12
 # Smallest probability of a nearly certain class.
 CERTAIN = 0.95
 # Prior of log T of the mixture, whose classes are not normal.

@@ -1,18 +1,54 @@
-"""Fits of BM2PCA as ``xarray.DataTree``."""
+"""Specification of BM2PCA, and its fits as ``xarray.DataTree``."""
 
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from scipy.sparse import issparse
 
-from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.inference import datatree
 from bsdr_models.inference.datatree import Context, InferenceMethod
-from bsdr_models.inference.dims import BASIS, COMPONENT, OBS, SCORE, TERM
+from bsdr_models.inference.dims import BASIS, COMPONENT, FEATURE, LABEL, OBS, SCORE, TERM
 from bsdr_models.inference.result import Result
+from bsdr_models.inference.spec import ModelSpec
 from bsdr_models.numerics.arrays import FloatArray
+
+SPEC = ModelSpec(
+    name="bm2pca",
+    citation_bibtex="""@inproceedings{du2015bm2pca,
+  author    = {Du, Changying and Zhe, Shandian and Zhuang, Fuzhen and Qi, Yuan and He, Qing
+               and Shi, Zhongzhi},
+  title     = {Bayesian Maximum Margin Principal Component Analysis},
+  booktitle = {Proceedings of the AAAI Conference on Artificial Intelligence},
+  volume    = {29},
+  pages     = {2582--2588},
+  year      = {2015},
+}""",
+    variables=MappingProxyType(
+        {
+            "X": (OBS, FEATURE),
+            "y": (OBS, LABEL),
+            "offset": (FEATURE,),
+            "loading_precision": (COMPONENT,),
+            "loadings": (FEATURE, COMPONENT),
+            "noise_precision": (),
+            "latent": (OBS, COMPONENT),
+            "weight_precision": (LABEL,),
+            "weights": (COMPONENT, LABEL),
+            "bias": (LABEL,),
+            "scores": (OBS, LABEL),
+            "coef": (FEATURE, LABEL),
+            "intercept": (LABEL,),
+        }
+    ),
+    identified=("coef", "intercept", "noise_precision"),
+    alignment=MappingProxyType(
+        {"loadings": "loadings", "weights": "weights", "method": "procrustes"}
+    ),
+)
+
 
 # Dims of free variables of the PyMC models that are not in the specification.
 FREE_DIMS: dict[str, tuple[str, ...]] = {
@@ -76,13 +112,6 @@ def count_draws(n_features: int, n_scores: int) -> int:
     return int(np.clip(datatree.MAX_NUMBERS // (n_features * n_scores), 20, N_DRAWS))
 
 
-def per_class(context: Context, values: FloatArray) -> FloatArray:
-    """Expand weights or biases (..., K) to one per class: two classes share one score."""
-    if context.target != "multiclass":
-        return values
-    return np.insert(values, 0, 0.0, axis=-1) if len(context.labels) == 2 else values
-
-
 def _recorded(draws: dict[str, FloatArray], context: Context) -> dict[str, FloatArray]:
     """Draws, effects of a single score expanded to two classes, without loadings too large.
 
@@ -94,7 +123,7 @@ def _recorded(draws: dict[str, FloatArray], context: Context) -> dict[str, Float
     if "loadings" in draws and draws["loadings"].size > datatree.MAX_NUMBERS:
         del draws["loadings"]
     if draws["coef"].shape[-1] != len(context.labels):
-        draws |= {name: per_class(context, draws[name]) for name in ("coef", "intercept")}
+        draws |= {name: context.per_class(draws[name]) for name in ("coef", "intercept")}
     return draws
 
 

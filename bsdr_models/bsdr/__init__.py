@@ -5,7 +5,7 @@ from bsdr_models.lazy import load_on_use
 _PUBLIC = {
     "BSDRClassifier": "estimator",
     "BSDRRegressor": "estimator",
-    "SPEC": "spec",
+    "SPEC": "trees",
     "HierarchicalPriors": "priors",
     "Kernel": "kernels",
     "build_model": "model",

@@ -1,6 +1,7 @@
 """Scikit-learn estimators of BSDR."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -15,8 +16,8 @@ from bsdr_models.bsdr.feature_map import FeatureMap, MapLearner, make_learner
 from bsdr_models.bsdr.kernels import KERNELS, Kernel
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import BSDRProblem
-from bsdr_models.bsdr.spec import SPEC
-from bsdr_models.bsdr.trees import BSDRContext
+from bsdr_models.bsdr.trees import SPEC, BSDRContext
+from bsdr_models.data.replicates import weigh_samples
 from bsdr_models.data.targets import Targets
 from bsdr_models.data.validation import (
     feature_names,
@@ -26,14 +27,13 @@ from bsdr_models.data.validation import (
 from bsdr_models.estimators.base import Estimator, WeightedFit
 from bsdr_models.estimators.classifier import ProbabilisticClassifier
 from bsdr_models.estimators.regressor import GaussianRegressor
-from bsdr_models.inference.parallel import threads
+from bsdr_models.inference.datatree import Context
+from bsdr_models.inference.tasks import threads
 from bsdr_models.lazy import annex
 from bsdr_models.learned_metric.metric import MetricName
 from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, TargetLike
-from bsdr_models.numerics.dependence import weigh_samples
 from bsdr_models.numerics.process_state import one_thread
-from bsdr_models.numerics.rng import RandomState
-from bsdr_models.options import COUNT, POSITIVE, Sampling, StrOptions
+from bsdr_models.options import COUNT, POSITIVE, RandomState, Sampling, StrOptions
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -131,7 +131,9 @@ class FullRankEstimator(BaseBSDR):
         return None if views is None or len(views) == 1 else self._scaler.positions(views)
 
     def _learn(self, targets: Targets, rng: np.random.Generator) -> Fit:
-        self._context = BSDRContext.of(self._context, targets.coded, views=self._views)
+        given = {each.name: getattr(self._context, each.name) for each in fields(Context)}
+        on = targets.coded.astype(bool) if targets.kind == "multilabel" else targets.coded
+        self._context = BSDRContext(**given, targets=on, views=self._views)
         with threads(self.n_jobs):
             return fit_problem(
                 self._learner(targets, rng.spawn(1)[0]),

@@ -35,7 +35,7 @@ from scipy.special import wrightomega
 
 from bsdr_models.bsdr import leapfrog
 from bsdr_models.bsdr.problem import BSDRProblem, log_prior_scale
-from bsdr_models.inference.parallel import run_in_threads
+from bsdr_models.inference.tasks import run_in_threads
 from bsdr_models.numerics.arrays import FloatArray, IntArray, SingleArray
 from bsdr_models.numerics.folds import evenly_spaced
 

@@ -32,7 +32,7 @@ from bsdr_models.estimators.calibration import Calibration, Link
 from bsdr_models.learned_metric.metric import weigh
 from bsdr_models.numerics.arrays import FloatArray, IntArray, Target
 from bsdr_models.numerics.folds import evenly_spaced
-from bsdr_models.numerics.relevance import LatentCoordinates, spread
+from bsdr_models.numerics.latent import LatentCoordinates, spread
 
 # The posterior predictive as it is.
 PREDICTIVE = Calibration()

@@ -42,7 +42,7 @@ from bsdr_models.bsdr import probit_choice
 from bsdr_models.bsdr.leapfrog import DECIDED, FARTHEST, Density
 from bsdr_models.bsdr.posterior import Parameters
 from bsdr_models.bsdr.priors import HierarchicalPriors
-from bsdr_models.inference.parallel import run_in_threads
+from bsdr_models.inference.tasks import run_in_threads
 from bsdr_models.numerics.arrays import BoolArray, DeclaredTarget, FloatArray, IntArray, Target
 from bsdr_models.numerics.factors import LOG_2PI
 from bsdr_models.numerics.scaling import single_precision

@@ -1,8 +1,9 @@
-"""Fits of BSDR at full rank as ``xarray.DataTree``, and what all fits of BSDR have in common."""
+"""Specification of BSDR, of variables and dims, and fits at full rank as ``xarray.DataTree``."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
@@ -11,14 +12,62 @@ from numpy.typing import ArrayLike
 from bsdr_models.bsdr.feature_map import FeatureMap
 from bsdr_models.bsdr.posterior import Parameters
 from bsdr_models.bsdr.problem import pointwise_log_likelihood
-from bsdr_models.bsdr.spec import SPEC
 from bsdr_models.inference import datatree, dims
+from bsdr_models.inference.dims import BASIS, COMPONENT, CONTRAST, FEATURE, GROUP, LABEL, OBS, VIEW
+from bsdr_models.inference.spec import ModelSpec
 from bsdr_models.numerics.arrays import FloatArray, IntArray
-from bsdr_models.numerics.outliers import Reference
-from bsdr_models.numerics.relevance import feature_relevance
+from bsdr_models.numerics.latent import Reference, feature_relevance
 
 if TYPE_CHECKING:
     from bsdr_models.bsdr.engines import Fit
+
+
+SPEC = ModelSpec(
+    name="bsdr",
+    citation_bibtex="""@article{gonen2013bsdr,
+  author  = {G{\\"o}nen, Mehmet},
+  title   = {Bayesian Supervised Dimensionality Reduction},
+  journal = {IEEE Transactions on Cybernetics},
+  volume  = {43},
+  number  = {6},
+  pages   = {2179--2189},
+  year    = {2013},
+}""",
+    variables=MappingProxyType(
+        {
+            "X": (OBS, FEATURE),
+            "y": (OBS, LABEL),
+            "projection_precision": (FEATURE, COMPONENT),
+            "projection": (FEATURE, COMPONENT),
+            "latent": (OBS, COMPONENT),
+            "latent_offset": (OBS, COMPONENT),
+            "weight_precision": (COMPONENT, LABEL),
+            "weights": (COMPONENT, LABEL),
+            "bias_precision": (LABEL,),
+            "bias": (LABEL,),
+            "utilities": (OBS, LABEL),
+            "scale": (),
+            "projection_offset": (FEATURE, CONTRAST),
+            "basis_offset": (BASIS, CONTRAST),
+            "bias_contrasts": (CONTRAST,),
+            "view_scale": (VIEW,),
+            "basis_weights": (BASIS, COMPONENT),
+            "view_share": (VIEW,),
+            "group_scale": (),
+            "group_offset": (GROUP, CONTRAST),
+            "group_effect": (GROUP, LABEL),
+            "noise_scale": (LABEL,),
+            "noise_precision": (LABEL,),
+            "coef": (FEATURE, LABEL),
+            "bias_centered": (LABEL,),
+        }
+    ),
+    identified=("coef", "bias_centered", "group_scale", "group_effect"),
+    alignment=MappingProxyType(
+        {"loadings": "projection", "weights": "weights", "method": "signed_permutation"}
+    ),
+)
+
 
 # Arrays by group and name.
 type Groups = dict[str, dict[str, ArrayLike]]
@@ -38,13 +87,6 @@ class BSDRContext(datatree.Context):
 
     targets: np.ndarray  # as in :class:`bsdr_models.papers.bsdr.mean_field.Data`
     views: list[tuple[str, IntArray]] | None = None  # names and features
-
-    @classmethod
-    def of(cls, context: datatree.Context, targets: np.ndarray, **more: Any) -> Self:
-        """With the targets, and further fields."""
-        given = {each.name: getattr(context, each.name) for each in fields(datatree.Context)}
-        on = targets.astype(bool) if context.target == "multilabel" else targets
-        return cls(**given, targets=on, **more)
 
     @property
     def modelled(self) -> np.ndarray:

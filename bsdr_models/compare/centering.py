@@ -34,8 +34,7 @@ from bsdr_models.data.validation import check_samples, encode_labels
 from bsdr_models.metrics import error_of_folds
 from bsdr_models.numerics.arrays import IntArray, SamplesLike, TargetLike
 from bsdr_models.numerics.process_state import one_thread, recorded_warnings
-from bsdr_models.numerics.rng import RandomState, as_generator
-from bsdr_models.options import COUNT, check_parameters
+from bsdr_models.options import COUNT, RandomState, as_generator, check_parameters
 from bsdr_models.transformers.centering import GroupCentering
 
 AS_GIVEN = "as given"

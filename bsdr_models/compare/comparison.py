@@ -45,13 +45,12 @@ from bsdr_models.data.targets import read_groups
 from bsdr_models.data.training import shared_training
 from bsdr_models.data.validation import check_samples, encode_labels, validate_samples
 from bsdr_models.dgplvm.estimator import DGPLVMClassifier
-from bsdr_models.inference.parallel import run_tasks
+from bsdr_models.inference.tasks import run_tasks
 from bsdr_models.metrics import error_of_folds, expected_calibration_error, log_losses
 from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, TargetLike
 from bsdr_models.numerics.process_state import one_thread, recorded_warnings
-from bsdr_models.numerics.rng import RandomState, as_generator
 from bsdr_models.numerics.scaling import Scaler
-from bsdr_models.options import N_JOBS, Sampling, check_parameters
+from bsdr_models.options import N_JOBS, RandomState, Sampling, as_generator, check_parameters
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -31,16 +31,14 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import _num_samples, column_or_1d, has_fit_parameter
 
 from bsdr_models.compare.plane import check_probabilities
-from bsdr_models.data.targets import order_attrs, read_groups
+from bsdr_models.data.targets import class_frequency, order_attrs, read_groups
 from bsdr_models.data.validation import check_samples, feature_names, read_labels
 from bsdr_models.estimators.base import Estimator, last_step
 from bsdr_models.inference.dims import FEATURE, LABEL, OBS
-from bsdr_models.inference.latent_grid import class_frequency
-from bsdr_models.inference.parallel import run_tasks
+from bsdr_models.inference.tasks import run_tasks
 from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, TargetLike
 from bsdr_models.numerics.process_state import DataWarning, recorded_warnings
-from bsdr_models.numerics.rng import RandomState, as_generator
-from bsdr_models.options import N_JOBS, check_parameters
+from bsdr_models.options import N_JOBS, RandomState, as_generator, check_parameters
 from bsdr_models.summary import summarise
 
 # Positions of training samples and of those held out.

@@ -7,12 +7,10 @@ from sklearn.utils.validation import check_is_fitted
 from bsdr_models.compare.cross_validation import read_folds
 from bsdr_models.estimators.base import Estimator
 from bsdr_models.inference.dims import FEATURE
-from bsdr_models.numerics.arrays import FloatArray, IntArray
+from bsdr_models.numerics.arrays import FloatArray, IntArray, Rows
 from bsdr_models.numerics.association import basis_of, independent
-from bsdr_models.numerics.rng import RandomState, as_generator
-from bsdr_models.numerics.row_space import Rows
 from bsdr_models.numerics.scaling import pad
-from bsdr_models.options import COUNT, check_parameters
+from bsdr_models.options import COUNT, RandomState, as_generator, check_parameters
 
 
 def feature_stability(

@@ -58,15 +58,15 @@ from bsdr_models.estimators.base import WeightedFit
 from bsdr_models.estimators.classifier import ProbabilisticClassifier
 from bsdr_models.inference.datatree import InferenceMethod
 from bsdr_models.inference.dims import FEATURE, OBS
-from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.inference.result import Result
 from bsdr_models.inference.spec import ModelSpec
+from bsdr_models.inference.tasks import run_tasks
 from bsdr_models.metrics import HeldOutScore
 from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, TargetLike
+from bsdr_models.numerics.latent import LatentCoordinates
 from bsdr_models.numerics.process_state import NoSignalWarning, Warned, recorded_warnings
-from bsdr_models.numerics.relevance import LatentCoordinates
-from bsdr_models.numerics.rng import RandomState
 from bsdr_models.numerics.scaling import Scaler
+from bsdr_models.options import RandomState
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,4 +1,7 @@
-r"""Whether predictions rest on near neighbours, as those of repeated measures do.
+r"""Samples that are not independent: their effective number, and a warning of replicates.
+
+With groups, weights of samples follow from intraclass correlations [1]_. Without, a fit warns if
+predictions rest on near neighbours, as those of repeated measures do.
 
 Each sample is left out of a ridge regression of the targets together with its k nearest neighbours,
 and with k random samples of the same classes instead. For independent samples these differ little.
@@ -11,15 +14,19 @@ the gain over the class frequencies is lost. Leaving a set S out of N samples is
 K the inner products of the samples and Y the targets less their means, the residuals of S are
 :math:`(A_{SS})^{-1} [A Y]_S`. The intercept, of variance c, is there since centring all samples
 first would leak the targets of S.
+
+References
+----------
+.. [1] B. R. Moulton (1986). Random group effects and the precision of regression estimates.
+       Journal of Econometrics 32(3).
 """
 
 import numpy as np
 from scipy.sparse import issparse
 
-from bsdr_models.numerics.arrays import FloatArray, IntArray
+from bsdr_models.numerics.arrays import FloatArray, IntArray, Rows
 from bsdr_models.numerics.folds import evenly_spaced, find_copies, find_strata
 from bsdr_models.numerics.process_state import one_thread, warn
-from bsdr_models.numerics.row_space import Rows
 
 # Numbers of neighbours that are left out, of a subject with up to so many more measures.
 LEFT_OUT = (1, 4, 9, 14)
@@ -159,3 +166,45 @@ def _rests(near: FloatArray, others: list[FloatArray], targets: FloatArray) -> b
     gain = 0.5 * np.log(variance / float(usual.mean()))
     z = float(np.mean(error - usual)) / standard_error
     return worse > max(LEAST_LOSS, SHARE * gain) and z > N_STANDARD_ERRORS and gain > 0.0
+
+
+def weigh_samples(X: FloatArray, y: FloatArray, groups: IntArray) -> FloatArray:
+    r"""Weights (N,) of samples (N, B) with outputs (N, K) in a likelihood of independent ones.
+
+    They are :math:`1 / (1 + (m - 1) r_x r_y)` with the size m of a group and the intraclass
+    correlations of features and outputs: the variance of regression coefficients is as many times
+    larger than that from independent samples [1]_. Replicates together count as one sample.
+    """
+    size = np.bincount(groups)[groups]
+    return np.asarray(1.0 / (1.0 + (size - 1.0) * intraclass(X, groups) * intraclass(y, groups)))
+
+
+def effective_share(X: FloatArray, classes: IntArray, groups: IntArray | None) -> float:
+    """Effective number of samples (N, D) of classes (N,) or labels (N, T), over their number.
+
+    It is the mean of the weights of :func:`weigh_samples`, and one without groups.
+    """
+    if groups is None:
+        return 1.0
+    columns = classes.reshape(len(classes), -1).T
+    indicators = [np.equal.outer(own, np.unique(own[own >= 0])) for own in columns]
+    y = np.concatenate(indicators, axis=1).astype(np.float64)
+    return float(weigh_samples(X, y, groups).mean())
+
+
+def intraclass(values: FloatArray, groups: IntArray) -> float:
+    """Intraclass correlation of all columns of values (N, C) together, at least 0."""
+    _, index, size = np.unique(groups, return_inverse=True, return_counts=True)
+    n_samples = len(index)
+    n_groups = len(size)
+    if n_groups in {1, n_samples}:
+        return 0.0
+    centred = values - values.mean(axis=0)
+    sums = np.zeros((n_groups, values.shape[1]))
+    np.add.at(sums, index, centred)
+    between = np.sum(sums**2 / size[:, None])
+    within = (np.sum(centred**2) - between) / (n_samples - n_groups)
+    between /= n_groups - 1
+    typical = (n_samples - np.sum(size**2) / n_samples) / (n_groups - 1)
+    variance = max(between - within, 0.0) / typical
+    return float(variance / (variance + within)) if variance > 0.0 else 0.0

@@ -20,7 +20,7 @@ from bsdr_models.data.validation import (
     known_entries,
     label_names,
 )
-from bsdr_models.numerics.arrays import IntArray, SamplesLike, Target, TargetLike
+from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, Target, TargetLike
 from bsdr_models.numerics.process_state import warn
 
 
@@ -155,3 +155,13 @@ def majority_share(groups: IntArray, classes: IntArray) -> float:
     counts = np.zeros((groups.max() + 1, classes.max() + 1))
     np.add.at(counts, (groups[known], classes[known]), 1)
     return float(counts.max(axis=1).sum() / counts.sum())
+
+
+def class_frequency(
+    index: IntArray, n_classes: int, weights: FloatArray | None = None
+) -> FloatArray:
+    """Share of each class in the labelled samples, (K,), for class indices (N,), -1 if unknown."""
+    known = index >= 0
+    own = None if weights is None else weights[known]
+    counts = np.bincount(index[known], own, minlength=n_classes)
+    return np.asarray(counts / counts.sum())

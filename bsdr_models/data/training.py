@@ -14,10 +14,10 @@ import joblib
 import numpy as np
 from scipy.sparse import issparse
 
+from bsdr_models.data.replicates import effective_share
 from bsdr_models.learned_metric.metric import ClassBasis, Metric, MetricName
 from bsdr_models.learned_metric.weights import MetricWeights
-from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray
-from bsdr_models.numerics.dependence import effective_share
+from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray, Rows
 from bsdr_models.numerics.folds import (
     find_copies,
     find_strata,
@@ -25,7 +25,7 @@ from bsdr_models.numerics.folds import (
     random_keys,
     stratified_subset,
 )
-from bsdr_models.numerics.row_space import Rows, as_dense
+from bsdr_models.numerics.scaling import as_dense
 
 # A fit has as many divisions as together hold about so many samples out, within these limits: what
 # one division decides differs from what another one does most with few samples.

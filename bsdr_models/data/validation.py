@@ -27,9 +27,15 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray, SamplesLike, TargetLike
+from bsdr_models.numerics.arrays import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    Rows,
+    SamplesLike,
+    TargetLike,
+)
 from bsdr_models.numerics.process_state import DataWarning, warn
-from bsdr_models.numerics.row_space import Rows
 from bsdr_models.numerics.scaling import Scaler
 
 # What to do about columns of a table that are not numbers.

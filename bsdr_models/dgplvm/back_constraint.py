@@ -22,9 +22,8 @@ from scipy.spatial.distance import squareform
 
 from bsdr_models.dgplvm.priors import MAP_MEAN_VARIANCE
 from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray
-from bsdr_models.numerics.kernels import squared_distances
-from bsdr_models.numerics.linalg import cholesky
-from bsdr_models.numerics.relevance import LatentCoordinates
+from bsdr_models.numerics.latent import LatentCoordinates
+from bsdr_models.numerics.linalg import cholesky, squared_distances
 
 # Array elements in memory at a time for derivatives.
 CHUNK_NUMBERS = 2**15

@@ -11,18 +11,17 @@ from bsdr_models.dgplvm.back_constraint import MappingEmbedder, MappingPrior, ma
 from bsdr_models.dgplvm.gp_classifier import Covariance, damp_log_odds, fit_gp_classifier, link
 from bsdr_models.dgplvm.left_out import LeftOut, enforce_centroid_order
 from bsdr_models.dgplvm.map_search import Mode, collapse, fit_map
-from bsdr_models.dgplvm.objective import WellPosedObjective
 from bsdr_models.dgplvm.posterior import DGPLVMPosterior, Draw, FitResult, mixture
 from bsdr_models.dgplvm.priors import KERNEL, Inference
-from bsdr_models.dgplvm.problem import DGPLVMProblem
+from bsdr_models.dgplvm.problem import DGPLVMProblem, WellPosedObjective
 from bsdr_models.dgplvm.sampling import sample, stack_chains
 from bsdr_models.estimators.calibration import TemperaturePrior, judge
 from bsdr_models.inference.optimise import MapResult, advise
-from bsdr_models.inference.sampling import Schedule
+from bsdr_models.inference.result import Schedule
 from bsdr_models.metrics import HeldOutScore
 from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.folds import evenly_spaced
-from bsdr_models.numerics.relevance import LatentCoordinates
+from bsdr_models.numerics.latent import LatentCoordinates
 
 # Prior of log T, from the best temperatures of new samples.
 LOG_T = TemperaturePrior(mean=0.5, sd=0.5)

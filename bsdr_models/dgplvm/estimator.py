@@ -12,19 +12,17 @@ from bsdr_models.data.validation import warn_unless_mixed
 from bsdr_models.dgplvm.back_constraint import MappingEmbedder
 from bsdr_models.dgplvm.engines import fit_problem
 from bsdr_models.dgplvm.left_out import in_metric
-from bsdr_models.dgplvm.objective import choose_criterion
 from bsdr_models.dgplvm.posterior import FitResult
 from bsdr_models.dgplvm.priors import DGPLVMMapping, DGPLVMOptimization, DGPLVMPriors, Inference
-from bsdr_models.dgplvm.problem import DGPLVMProblem
+from bsdr_models.dgplvm.problem import DGPLVMProblem, choose_criterion, relevance
 from bsdr_models.dgplvm.sampling import declare_model
-from bsdr_models.dgplvm.trees import SPEC, make_tree, relevance
+from bsdr_models.dgplvm.trees import SPEC, make_tree
 from bsdr_models.estimators.classifier import ProbabilisticClassifier
 from bsdr_models.learned_metric.metric import Metric, MetricName
 from bsdr_models.numerics.arrays import FloatArray, SamplesLike
 from bsdr_models.numerics.process_state import one_thread
-from bsdr_models.numerics.rng import RandomState
 from bsdr_models.numerics.scaling import pad
-from bsdr_models.options import COUNT, Sampling, StrOptions
+from bsdr_models.options import COUNT, RandomState, Sampling, StrOptions
 
 if TYPE_CHECKING:
     import pymc as pm

@@ -35,7 +35,7 @@ from bsdr_models.dgplvm.probit import EP, Approximation, Sites, row_squares
 from bsdr_models.dgplvm.problem import class_centroids
 from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.folds import evenly_spaced, stratified_subset
-from bsdr_models.numerics.kernels import rbf, squared_distances
+from bsdr_models.numerics.linalg import rbf, squared_distances
 
 # Class centroids coincide if they differ by less than this, in units of the coordinates.
 ROUNDING = 1e-9

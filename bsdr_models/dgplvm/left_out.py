@@ -26,7 +26,7 @@ from bsdr_models.dgplvm.problem import class_centroids
 from bsdr_models.learned_metric.metric import Metric
 from bsdr_models.learned_metric.weights import SHARPNESS
 from bsdr_models.numerics.arrays import FloatArray, IntArray
-from bsdr_models.numerics.kernels import squared_distances
+from bsdr_models.numerics.linalg import squared_distances
 from bsdr_models.numerics.scaling import bounded
 
 # Weak priors of the settings; without that of the width the choice is poor for many samples.

@@ -19,13 +19,19 @@ from bsdr_models.dgplvm.left_out import (
     make_parts,
     mean_settings,
 )
-from bsdr_models.dgplvm.objective import Objective, Terms, WellPosedObjective, make_criterion
 from bsdr_models.dgplvm.priors import DGPLVMOptimization
-from bsdr_models.dgplvm.problem import DGPLVMProblem, FeatureGram
+from bsdr_models.dgplvm.problem import (
+    DGPLVMProblem,
+    FeatureGram,
+    Objective,
+    Terms,
+    WellPosedObjective,
+    make_criterion,
+)
 from bsdr_models.inference.optimise import MapResult, run_map
 from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.folds import evenly_spaced
-from bsdr_models.numerics.kernels import squared_distances
+from bsdr_models.numerics.linalg import squared_distances
 
 # Maximum number of samples whose density enters the objective at the mode, at cubic cost.
 N_MODELLED = 700

@@ -37,9 +37,8 @@ from pytensor.tensor import linalg
 from bsdr_models.data.validation import check_features
 from bsdr_models.dgplvm.back_constraint import centroid_weights, make_mapping
 from bsdr_models.dgplvm.left_out import initial_coordinates
-from bsdr_models.dgplvm.objective import choose_criterion
 from bsdr_models.dgplvm.priors import KERNEL, MAP_DOF, DGPLVMPriors
-from bsdr_models.dgplvm.problem import FeatureGram
+from bsdr_models.dgplvm.problem import FeatureGram, choose_criterion
 from bsdr_models.inference import dims
 from bsdr_models.inference.declaring import (
     Tensor,

@@ -10,8 +10,8 @@ from bsdr_models.dgplvm.gp_classifier import Functions, damp_log_odds, link, pro
 from bsdr_models.estimators.calibration import Calibration
 from bsdr_models.inference.result import Result
 from bsdr_models.numerics.arrays import FloatArray
+from bsdr_models.numerics.latent import LatentCoordinates
 from bsdr_models.numerics.process_state import one_thread
-from bsdr_models.numerics.relevance import LatentCoordinates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

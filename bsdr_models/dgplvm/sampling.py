@@ -1,6 +1,6 @@
 r"""Posterior draws of D-GPLVM by PyMC: NUTS and ADVI, initialised at the mode.
 
-The target is exp(-F) N(U; 0, I) |U'U|: the objective of :mod:`~bsdr_models.dgplvm.objective` and
+The target is exp(-F) N(U; 0, I) |U'U|: the objective of :mod:`~bsdr_models.dgplvm.problem` and
 the auxiliary prior of the raw coordinates U. The scales of directions of U, not along its axes,
 differ tenfold, so NUTS has a dense mass matrix: the curvature of F at the mode, for U such that
 U'U = N I, averaged over the rotations of U, to which the posterior is invariant. Warm-up adapts the
@@ -15,11 +15,10 @@ import numpy as np
 from scipy.linalg import block_diag
 
 from bsdr_models.dgplvm.map_search import Mode, make_objective
-from bsdr_models.dgplvm.objective import WellPosedObjective
 from bsdr_models.dgplvm.priors import KERNEL
-from bsdr_models.dgplvm.problem import DGPLVMProblem
+from bsdr_models.dgplvm.problem import DGPLVMProblem, WellPosedObjective
 from bsdr_models.dgplvm.trees import SPEC
-from bsdr_models.inference.sampling import Sampled, Schedule
+from bsdr_models.inference.result import Sampled, Schedule
 from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.linalg import cholesky, rotations
 

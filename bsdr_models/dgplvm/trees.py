@@ -7,12 +7,11 @@ import numpy as np
 import xarray as xr
 
 from bsdr_models.dgplvm.posterior import FitResult
-from bsdr_models.dgplvm.problem import class_centroids
 from bsdr_models.inference import datatree
 from bsdr_models.inference.datatree import Context, InferenceMethod
 from bsdr_models.inference.dims import COMPONENT, FEATURE, LABEL, OBS, TERM
 from bsdr_models.inference.spec import ModelSpec
-from bsdr_models.numerics.arrays import FloatArray, IntArray
+from bsdr_models.numerics.arrays import FloatArray
 
 SPEC = ModelSpec(
     name="dgplvm",
@@ -95,9 +94,3 @@ def make_tree(
     if "projection_sd" in group:
         tree["fit/projection_sd"].attrs["over"] = "rows"
     return tree
-
-
-def relevance(latent: FloatArray, index: IntArray) -> FloatArray:
-    """Share of each component in the scatter of the class centroids, (R,)."""
-    scatter = class_centroids(latent, index).var(axis=0)
-    return scatter / (scatter.sum() or 1.0)

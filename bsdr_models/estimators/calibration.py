@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from scipy.special import log_softmax, logsumexp
 
-from bsdr_models.inference.latent_grid import class_frequency
+from bsdr_models.data.targets import class_frequency
 from bsdr_models.metrics import HeldOutScore
 from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray
 

@@ -16,9 +16,8 @@ from bsdr_models.estimators.fitted import by_chunks
 from bsdr_models.inference.dims import LABEL, OBS
 from bsdr_models.inference.latent_grid import VARIABLE, add_class_probability
 from bsdr_models.lazy import annex
-from bsdr_models.numerics.arrays import FloatArray, SamplesLike, TargetLike
+from bsdr_models.numerics.arrays import FloatArray, Rows, SamplesLike, TargetLike
 from bsdr_models.numerics.process_state import warn
-from bsdr_models.numerics.row_space import Rows
 
 if TYPE_CHECKING:
     from bsdr_models.compare.plane import PredictionPlane

@@ -20,16 +20,13 @@ from bsdr_models.data.validation import (
     read_targets,
     sample_labels,
 )
-from bsdr_models.estimators.arguments import Arguments
 from bsdr_models.inference.datatree import Context, InferenceMethod
 from bsdr_models.inference.result import Result
 from bsdr_models.inference.spec import ModelSpec
 from bsdr_models.lazy import annex
-from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, TargetLike
-from bsdr_models.numerics.outliers import Reference
+from bsdr_models.numerics.arrays import FloatArray, IntArray, Rows, SamplesLike, TargetLike
+from bsdr_models.numerics.latent import LatentCoordinates, Reference
 from bsdr_models.numerics.process_state import DataWarning, numpy_errors, warn
-from bsdr_models.numerics.relevance import LatentCoordinates
-from bsdr_models.numerics.row_space import Rows
 from bsdr_models.numerics.scaling import Scaler, pad
 from bsdr_models.summary import summarise, to_html
 
@@ -64,7 +61,7 @@ def by_chunks[M: Callable[..., Any]](method: M) -> M:
     return cast(M, called)
 
 
-class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Arguments, ABC):
+class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ABC):
     """Embedding, trees, effects of the features, plots, summary and saving.
 
     A fit sets ``_scaler``, ``_context`` (data and settings, for the trees) and ``_posterior``,
@@ -393,7 +390,7 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Arguments, ABC):
             With group ``predictions``: ``latent_mean``, ``latent_cov``, ``y``; of classifiers
             ``probability`` and ``predicted``, of regressors ``prediction`` and ``prediction_sd``;
             and measures of outliers: ``t2``, ``q_residual``, ``tail_probability``
-            (:mod:`bsdr_models.numerics.outliers`), or ``out_of_range`` of a mapping.
+            (:mod:`bsdr_models.numerics.latent`), or ``out_of_range`` of a mapping.
         """
         check_order(X, y)
         samples = sample_labels(X)

@@ -11,8 +11,7 @@ from bsdr_models.data.targets import Targets
 from bsdr_models.data.validation import column_names, read_numbers
 from bsdr_models.estimators.base import Estimator, ScoreMixin
 from bsdr_models.inference.datatree import output_attrs
-from bsdr_models.numerics.arrays import FloatArray, SamplesLike, TargetLike
-from bsdr_models.numerics.row_space import Rows
+from bsdr_models.numerics.arrays import FloatArray, Rows, SamplesLike, TargetLike
 from bsdr_models.numerics.scaling import Scaler
 
 

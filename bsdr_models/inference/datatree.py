@@ -1,4 +1,4 @@
-"""Results of any engine as an ``xarray.DataTree``.
+"""Results of any engine as an ``xarray.DataTree``, how they are made and read.
 
 Groups (each only if given): ``posterior``, ``sample_stats``, ``log_likelihood``, ``log_prior``,
 ``posterior_predictive`` with axes (chain, draw, ...); ``fit`` and ``predictions`` with summaries
@@ -6,7 +6,7 @@ per sample, feature, component or iteration; ``observed_data`` and ``constant_da
 """
 
 import json
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -18,32 +18,30 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from scipy.sparse import issparse
 
+from bsdr_models.data.targets import class_frequency
 from bsdr_models.inference.dims import (
     CHAIN,
     COMPONENT,
     COMPONENT_AUX,
     DRAW,
     FEATURE,
+    GRID_X,
     ITERATION,
     LABEL,
     OBS,
     SCORE,
     TERM,
 )
-from bsdr_models.inference.latent_grid import (
-    LogProbabilities,
-    add_class_probability,
-    class_frequency,
-)
+from bsdr_models.inference.latent_grid import VARIABLE, LogProbabilities, add_class_probability
 from bsdr_models.inference.spec import ModelSpec, spec_attrs
-from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray, Target, TargetLike
+from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray, Rows, Target, TargetLike
 from bsdr_models.numerics.association import associate
-from bsdr_models.numerics.relevance import LatentCoordinates
-from bsdr_models.numerics.row_space import Rows
+from bsdr_models.numerics.latent import LatentCoordinates
 from bsdr_models.numerics.scaling import Scaler, pad
 
 if TYPE_CHECKING:
     import pymc as pm
+
 
 type InferenceMethod = Literal[
     "mcmc", "hmc", "conjugate", "mean_field", "gibbs", "nuts", "advi", "laplace", "map", "stack"
@@ -163,6 +161,12 @@ class Context:
         if self.target != "multiclass":
             return values
         return values - values.mean(axis=-1, keepdims=True)
+
+    def per_class(self, values: FloatArray) -> FloatArray:
+        """Expand weights or biases (..., K) to one per class: two classes may share one score."""
+        if self.target == "multiclass" and len(self.labels) == 2:
+            return np.insert(values, 0, 0.0, axis=-1)
+        return values
 
     @property
     def frequency(self) -> FloatArray:
@@ -364,3 +368,57 @@ def package_version() -> str:
         return version("bsdr_models")
     except PackageNotFoundError:
         return "uninstalled"
+
+
+# Dims that variables of samples and maps have at least.
+NEEDED = {**SUMMARY_DIMS, "y": (OBS,), VARIABLE: (GRID_X, LABEL)}
+
+
+def read(tree: xr.DataTree, group: str, *names: str) -> xr.Dataset:
+    """Dataset of a group, after checking that it has the variables `names`."""
+    if not isinstance(tree, xr.DataTree):
+        raise TypeError(
+            f"expected an xarray.DataTree, got {type(tree).__name__}; "
+            "a fitted estimator keeps its tree in `idata_`"
+        )
+    if unnamed := [each for each in (group, *names) if not isinstance(each, str)]:
+        raise TypeError(f"groups and variables of trees have names, got {unnamed[0]!r}")
+    if group not in tree.children:
+        raise ValueError(f"the tree has no group {group!r}; its groups are {sorted(tree.children)}")
+    dataset = tree[group].to_dataset()
+    for name in map(str, dataset.data_vars if group in ("fit", "predictions") else ()):
+        check_dims(f"{group}/{name}", dataset[name], NEEDED.get(name, ()))
+        if name in NEEDED and name != "y" and dataset[name].dtype.kind not in "biuf":
+            raise ValueError(f"{group}/{name} must hold numbers, got {dataset[name].dtype}")
+    missing = [name for name in names if name not in dataset.variables]
+    if missing:
+        engine = tree.attrs.get("inference_method", "unknown")
+        raise ValueError(
+            f"group {group!r} has no variable {', '.join(map(repr, missing))} "
+            f"(inference method: {engine}); its variables are {sorted(map(str, dataset.data_vars))}"
+        )
+    return _in_order(dataset, tree.attrs.get("class_order"))
+
+
+def _in_order(dataset: xr.Dataset, order: Sequence[int] | None) -> xr.Dataset:
+    """Classes in the order in which they are shown; trees hold them sorted by name."""
+    if order is None:
+        return dataset
+    if "y_index" in dataset:
+        places = np.append(np.argsort(order), -1)  # an unknown class, -1, remains the last
+        dataset = dataset.assign(y_index=(OBS, places[dataset["y_index"].values]))
+    return dataset.isel({LABEL: list(order)}, missing_dims="ignore")
+
+
+def read_draws(tree: xr.DataTree, group: str, *names: str) -> xr.Dataset:
+    """Dataset of a group, after checking its variables and their dims chain and draw."""
+    dataset = read(tree, group, *names)
+    for name in names or map(str, dataset.data_vars):
+        check_dims(f"{group}/{name}", dataset[name])
+    return dataset
+
+
+def check_dims(name: str, array: xr.DataArray, dims: Iterable[str] = (CHAIN, DRAW)) -> None:
+    """Raise a ValueError unless an array has the dims, by default chain and draw."""
+    if absent := [dim for dim in dims if dim not in array.dims]:
+        raise ValueError(f"{name} has no dim {' and no '.join(map(repr, absent))}")

@@ -22,7 +22,7 @@ import pymc as pm
 from pymc.variational.approximations import MeanField
 from pytensor.compile.mode import get_default_mode
 
-from bsdr_models.inference.sampling import Sampled
+from bsdr_models.inference.result import Sampled
 from bsdr_models.inference.spec import ModelSpec
 from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.process_state import recorded_warnings

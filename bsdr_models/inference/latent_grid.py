@@ -39,16 +39,6 @@ def axis_limits(latent: FloatArray) -> tuple[FloatArray, FloatArray]:
     return low - MARGIN * size, high + MARGIN * size
 
 
-def class_frequency(
-    index: IntArray, n_classes: int, weights: FloatArray | None = None
-) -> FloatArray:
-    """Share of each class in the labelled samples, (K,), for class indices (N,), -1 if unknown."""
-    known = index >= 0
-    own = None if weights is None else weights[known]
-    counts = np.bincount(index[known], own, minlength=n_classes)
-    return np.asarray(counts / counts.sum())
-
-
 def add_class_probability(tree: xr.DataTree, group: str, log_proba: LogProbabilities) -> None:
     """Add class probabilities over the plane of a group, if it has at most two components."""
     dataset = tree[group].to_dataset()

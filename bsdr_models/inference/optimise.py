@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 from scipy.optimize import Bounds, minimize
 
-from bsdr_models.inference.callbacks import ProgressBar, run_restarts
+from bsdr_models.inference.tasks import ProgressBar, run_restarts
 from bsdr_models.numerics.arrays import FloatArray
 
 type Objective = Callable[[FloatArray], tuple[float, FloatArray]]

@@ -42,8 +42,8 @@ class ModelSpec:
 
 # Modules with the specifications of the models.
 MODULES = {
-    "bsdr": "bsdr.spec",
-    "bm2pca": "bm2pca.spec",
+    "bsdr": "bsdr.trees",
+    "bm2pca": "bm2pca.trees",
     "dgplvm": "dgplvm.trees",
     "stack": "compare.stacking",
 }

@@ -8,14 +8,14 @@ from bsdr_models.bsdr.feature_map import FeatureMap
 from bsdr_models.bsdr.problem import BSDRProblem, make_contrasts
 from bsdr_models.bsdr.trees import BSDRContext
 from bsdr_models.data.validation import check_variation, feature_names, sample_labels
-from bsdr_models.inference.callbacks import ProgressBar
+from bsdr_models.inference.tasks import ProgressBar
 from bsdr_models.large.chunks import Chunks, InMemory, Samples
 from bsdr_models.large.dask_arrays import fit_scaler_of_chunks, read_chunked
 from bsdr_models.large.laplace import Response, check_size, fit_laplace
 from bsdr_models.numerics.arrays import SamplesLike, TargetLike
 from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.numerics.process_state import one_thread
-from bsdr_models.numerics.rng import as_generator
+from bsdr_models.options import as_generator
 
 # Samples of a Dask array that the fit keeps in memory, at most.
 N_KEPT = 2000

@@ -4,7 +4,7 @@ N samples, D features, R components, K classes, labels or regression outputs, M 
 C chains, S draws.
 """
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,6 +20,9 @@ FloatArray = NDArray[np.float64]
 SingleArray = NDArray[np.float32]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
+
+# Dense (N, D), or any of SciPy's sparse arrays and matrices, which share no annotated type.
+type Rows = Any
 
 # What a user passes as samples (N, D), as their targets or groups (N,) or (N, K): `validation`
 # reads them.

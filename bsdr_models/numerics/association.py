@@ -4,8 +4,7 @@ import numpy as np
 from scipy.sparse import csr_array, issparse
 from scipy.stats import false_discovery_control
 
-from bsdr_models.numerics.arrays import FloatArray, IntArray
-from bsdr_models.numerics.row_space import Rows
+from bsdr_models.numerics.arrays import FloatArray, IntArray, Rows
 
 # Permutations of the samples; false discovery rates below their reciprocal are not resolved.
 N_PERMUTATIONS = 100

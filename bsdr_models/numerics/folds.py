@@ -8,8 +8,8 @@ only where they are tied.
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
-from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray
-from bsdr_models.numerics.row_space import Rows, squared_distance
+from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray, Rows
+from bsdr_models.numerics.scaling import squared_distance
 
 # Folds, at most.
 N_FOLDS = 5

@@ -1,15 +1,16 @@
-"""Centring and scaling without overflow or division by rounding errors; NaN is missing.
+"""Centring and scaling without overflow or division by rounding errors; means and distances.
 
-Constant features are left out of scaled samples, so that no model and no setting depends on them.
+NaN is missing. Constant features are left out of scaled samples, so that no model and no setting
+depends on them.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy import sparse
 
-from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray
-from bsdr_models.numerics.row_space import Rows
+from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray, Rows
 
 # A feature with a smaller standard deviation, relative to its mean, is constant: 1.4e-14, or 128
 # roundings of a float64. Computed features that should be constant, such as sums of shares, vary by
@@ -176,3 +177,21 @@ def _moments(X: FloatArray, weights: FloatArray | None) -> tuple[FloatArray, Flo
     count[count == 0.0] = 1.0
     mean = total(X) / count
     return mean, np.sqrt(total((X - mean) ** 2) / count)
+
+
+def weighted_mean(rows: Rows, weight: FloatArray) -> FloatArray:
+    """Weighted mean of the samples, (D,), with unnormalised weights (N,)."""
+    return np.asarray(rows.T @ weight) / weight.sum()
+
+
+def squared_distance(rows: Rows, mean: FloatArray) -> FloatArray:
+    """|x - t|**2 for each sample, (M,)."""
+    if not sparse.issparse(rows):
+        return np.asarray(np.sum((rows - mean) ** 2, axis=1))
+    square = np.asarray(rows.multiply(rows).sum(axis=1)).reshape(-1)
+    return np.asarray(square - 2.0 * (rows @ mean) + mean @ mean)
+
+
+def as_dense(rows: Rows) -> FloatArray:
+    """Samples as a dense array."""
+    return rows.toarray() if sparse.issparse(rows) else rows

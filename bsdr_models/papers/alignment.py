@@ -13,8 +13,8 @@ import numpy as np
 import xarray as xr
 from scipy.optimize import linear_sum_assignment
 
+from bsdr_models.inference.datatree import read_draws
 from bsdr_models.inference.dims import CHAIN, COMPONENT, DRAW
-from bsdr_models.inference.trees import read_draws
 from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.numerics.linalg import rotations

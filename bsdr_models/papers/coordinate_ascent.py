@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from bsdr_models.inference.callbacks import ProgressBar, run_restarts
 from bsdr_models.inference.result import Result
+from bsdr_models.inference.tasks import ProgressBar, run_restarts
 from bsdr_models.numerics.arrays import FloatArray
 
 # A relative decrease of the bound by more than this is an error in the model; less can be rounding,

@@ -4,6 +4,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, replace
 from functools import partial
+from inspect import cleandoc
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
@@ -17,11 +18,9 @@ from bsdr_models.estimators.base import warn_of
 from bsdr_models.estimators.classifier import ProbabilisticClassifier
 from bsdr_models.inference.datatree import MAX_NUMBERS, Context, Coordinate
 from bsdr_models.inference.dims import DRAW, FEATURE, SCORE, TERM
-from bsdr_models.inference.result import Result
-from bsdr_models.inference.sampling import Sampled
+from bsdr_models.inference.result import Result, Sampled
 from bsdr_models.numerics.arrays import FloatArray, SamplesLike, TargetLike
-from bsdr_models.numerics.rng import RandomState, as_generator
-from bsdr_models.options import COUNT, Sampling, StrOptions
+from bsdr_models.options import COUNT, RandomState, Sampling, StrOptions, as_generator
 from bsdr_models.papers.coordinate_ascent import maximise
 from bsdr_models.papers.sampler import sample
 from bsdr_models.papers.training import read_training, units_of_samples
@@ -29,6 +28,98 @@ from bsdr_models.papers.trees import Located, add_effects, align, make_tree, nam
 
 if TYPE_CHECKING:
     import pymc as pm
+
+
+EXAMPLE = """
+Examples
+--------
+>>> import warnings
+>>> from sklearn.datasets import load_iris
+>>> from sklearn.preprocessing import scale
+>>> from bsdr_models.papers import {folder}
+>>> X, y = load_iris(return_X_y=True)
+>>> with warnings.catch_warnings():
+...     warnings.simplefilter("ignore")  # the objective of D-GPLVM has no minimum
+...     tree = {folder}.fit(scale(X)[::3], y[::3], n_components=2, random_state=0)
+"""
+FIT = """
+
+Parameters
+----------
+X : array-like of shape (N, D)
+    Samples as the model sees them: scale features before.
+y : array-like of shape (N,), or (N, K)
+    {targets}
+{more}**arguments
+    Those of :class:`bsdr_models.papers.{estimator}`, but for ``standardize``.
+
+Returns
+-------
+xarray.DataTree
+    With ``posterior``, {posterior}, ``fit``, ``observed_data`` and ``constant_data``, of
+    samplers also ``sample_stats`` and, if the model has one, ``log_likelihood``.
+
+Raises
+------
+TypeError
+    If there is no such argument.
+ValueError
+    If samples or targets are not finite, their shapes disagree, or an argument is out of range.
+
+See Also
+--------
+predict : predictions from the tree.
+bsdr_models.papers.{estimator} : the same fit as an estimator.
+"""
+FIT += (
+    EXAMPLE
+    + """>>> tree["posterior/latent"].sizes["component"]
+2
+"""
+)
+
+PREDICT = """
+
+Parameters
+----------
+tree : xarray.DataTree
+    From `fit` or :func:`bsdr_models.from_trace`{draws}.
+X : array-like of shape (M, D)
+    Samples, scaled as those of the fit.
+{more}
+Returns
+-------
+ndarray of shape (M, K)
+    Probabilities of the classes, or that each label is one; means of real outputs.
+
+Raises
+------
+TypeError
+    If `tree` is no tree.
+ValueError
+    If variables are missing, or X has other features than the tree.
+
+See Also
+--------
+fit : the fit.
+"""
+PREDICT += (
+    EXAMPLE
+    + """>>> {folder}.predict(tree, scale(X)[1::3]).shape
+(50, 3)
+"""
+)
+
+
+def with_sections[F: Callable[..., Any]](sections: str, **parts: str) -> Callable[[F], F]:
+    """Add sections to the docstring of a function; "{name}" stands for a part."""
+
+    def add(function: F) -> F:
+        function.__doc__ = cleandoc(function.__doc__ or "") + sections.format(**parts)
+        return function
+
+    return add
+
 
 Inference = Literal["mean_field", "gibbs", "nuts", "advi"]
 # Latent coordinates, of unit variance under the prior, that are rounding errors.
@@ -229,7 +320,7 @@ class SampledClassifier(PaperClassifier):
                 identified.append("bias")  # of labels and real outputs
             names = [name for name in identified if name in tree["posterior"].data_vars]
             result = replace(result, converged=warn_unless_mixed(tree, names))
-        return result.with_posterior(posterior), tree
+        return replace(result, posterior=posterior), tree
 
     def _maximise(self, context: Context, data: Any, rng: np.random.Generator) -> Result[Any]:
         """The state of mean field with the largest bound, of one start or also of random ones."""

@@ -26,11 +26,11 @@ from bsdr_models.bsdr.problem import (
     make_contrasts,
     regression_log_likelihood,
 )
-from bsdr_models.bsdr.spec import SPEC
+from bsdr_models.bsdr.trees import SPEC
 from bsdr_models.data.targets import name_groups
 from bsdr_models.data.validation import find_classes, read_numbers, sample_labels
+from bsdr_models.inference.datatree import read_draws
 from bsdr_models.inference.dims import GROUP, LABEL, OBS
-from bsdr_models.inference.trees import read_draws
 from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, Target, TargetLike
 from bsdr_models.numerics.process_state import warn
 from bsdr_models.papers.bsdr.draws import N_DRAWS, standard_normals

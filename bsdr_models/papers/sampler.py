@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from bsdr_models.inference.callbacks import ProgressBar
-from bsdr_models.inference.sampling import Sampled
+from bsdr_models.inference.result import Sampled
+from bsdr_models.inference.tasks import ProgressBar
 from bsdr_models.numerics.arrays import FloatArray
 
 

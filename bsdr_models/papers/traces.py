@@ -14,18 +14,22 @@ import numpy as np
 import xarray as xr
 from sklearn.utils import gen_batches
 
-from bsdr_models.bm2pca.trees import per_class
 from bsdr_models.bsdr.posterior import Coordinates, Parameters
 from bsdr_models.bsdr.problem import make_contrasts
 from bsdr_models.data.validation import sample_labels
-from bsdr_models.dgplvm.trees import relevance
-from bsdr_models.inference.datatree import OF_SAMPLER, SAMPLE_DIMS, Context, InferenceMethod
+from bsdr_models.dgplvm.problem import relevance
+from bsdr_models.inference.datatree import (
+    OF_SAMPLER,
+    SAMPLE_DIMS,
+    Context,
+    InferenceMethod,
+    read_draws,
+)
 from bsdr_models.inference.dims import BASIS, COMPONENT, FEATURE, GROUP, LABEL, OBS, SCORE
-from bsdr_models.inference.sampling import Sampled
+from bsdr_models.inference.result import Sampled
 from bsdr_models.inference.spec import ModelSpec
-from bsdr_models.inference.trees import read_draws
 from bsdr_models.numerics.arrays import DeclaredTarget, FloatArray, SamplesLike, TargetLike
-from bsdr_models.numerics.relevance import LatentCoordinates, feature_relevance, spread
+from bsdr_models.numerics.latent import LatentCoordinates, feature_relevance, spread
 from bsdr_models.papers.bm2pca.fitting import NAMES, BM2PCADraws
 from bsdr_models.papers.bsdr.draws import project
 from bsdr_models.papers.training import read_training
@@ -303,7 +307,7 @@ def _weights(draws: xr.Dataset, context: Context, loadings: FloatArray | None = 
     """Mean weights (R, K) of latent coordinates in the class scores, of loadings (P, R)."""
     if "weights" in draws and COMPONENT in draws["weights"].dims:
         weights = draws["weights"].mean(SAMPLE_DIMS).transpose(COMPONENT, ...).values
-        return per_class(context, weights)
+        return context.per_class(weights)
     assert loadings is not None
     if "coef" in draws:
         return np.linalg.pinv(loadings) @ draws["coef"].mean(SAMPLE_DIMS).values

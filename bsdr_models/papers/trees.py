@@ -7,16 +7,13 @@ from typing import Any, Self
 import numpy as np
 import xarray as xr
 
-from bsdr_models.bm2pca.trees import per_class
-from bsdr_models.inference.datatree import SAMPLE_DIMS, Context
+from bsdr_models.inference.datatree import SAMPLE_DIMS, Context, read_draws
 from bsdr_models.inference.dims import BASIS, COMPONENT, FEATURE, LABEL, OBS, SCORE
-from bsdr_models.inference.sampling import Sampled
+from bsdr_models.inference.result import Sampled
 from bsdr_models.inference.spec import ModelSpec
-from bsdr_models.inference.trees import read_draws
 from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.folds import evenly_spaced
-from bsdr_models.numerics.outliers import Reference
-from bsdr_models.numerics.relevance import LatentCoordinates, feature_relevance, relevance
+from bsdr_models.numerics.latent import LatentCoordinates, Reference, feature_relevance, relevance
 from bsdr_models.papers.alignment import SUFFIX, align_draws
 
 # A rotation of the components turns loadings, weights and the variable of this name, and
@@ -87,7 +84,7 @@ def add_effects(draws: xr.Dataset, context: Context) -> xr.Dataset:
         draws = draws.drop_vars(LABEL, errors="ignore").rename({LABEL: SCORE})
     if SCORE in draws.sizes:
         for name in {"coef", "intercept"} & draws.data_vars.keys():
-            values = per_class(context, draws[name].transpose(..., SCORE).values)
+            values = context.per_class(draws[name].transpose(..., SCORE).values)
             draws = draws.assign({name: ((*draws[name].dims[:-1], LABEL), values)})
     return draws
 

@@ -4,10 +4,10 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 
+from bsdr_models.inference.datatree import read
 from bsdr_models.inference.dims import COMPONENT, FEATURE, OBS
-from bsdr_models.inference.trees import read
 from bsdr_models.numerics.arrays import FloatArray
-from bsdr_models.numerics.relevance import ALIVE
+from bsdr_models.numerics.latent import ALIVE
 from bsdr_models.plots._layers import Names, draw_points
 from bsdr_models.plots._read import Target, caveats, read_target
 from bsdr_models.plots._style import INK, set_title, styled

@@ -6,9 +6,9 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 
+from bsdr_models.inference.datatree import read
 from bsdr_models.inference.dims import OBS
-from bsdr_models.inference.trees import read
-from bsdr_models.numerics.outliers import q_limit, t2_limit
+from bsdr_models.numerics.latent import q_limit, t2_limit
 from bsdr_models.plots._layers import Names, draw_points
 from bsdr_models.plots._read import read_target
 from bsdr_models.plots._style import INK, set_title, styled
@@ -32,7 +32,7 @@ def plot_outliers(
     """Plot Hotelling's T2 of the samples against their Q residual, with limits.
 
     T2 is the squared distance from the mean within the latent space, Q the squared residual of the
-    features (:mod:`bsdr_models.numerics.outliers`). Each training sample is compared with the
+    features (:mod:`bsdr_models.numerics.latent`). Each training sample is compared with the
     others. The limits hold 95 % of normal samples: an F quantile for T2, and a quantile of the
     chi-square with the two moments of Q. Samples beyond a limit are named.
 

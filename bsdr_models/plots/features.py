@@ -9,11 +9,11 @@ import xarray as xr
 from matplotlib.axes import Axes
 from scipy.signal import find_peaks
 
+from bsdr_models.inference.datatree import read
 from bsdr_models.inference.dims import CHAIN, COMPONENT, DRAW, FEATURE, LABEL
-from bsdr_models.inference.trees import read
 from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.association import FOUND
-from bsdr_models.numerics.relevance import feature_relevance, rescale_to_median_size
+from bsdr_models.numerics.latent import feature_relevance, rescale_to_median_size
 from bsdr_models.options import COUNT, check_number
 from bsdr_models.plots._read import APPROXIMATE, caveats
 from bsdr_models.plots._style import (

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bsdr_models import BM2PCARegressor
-from bsdr_models.numerics.outliers import Reference
+from bsdr_models.numerics.latent import Reference
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* samples are unlike the training samples")
 

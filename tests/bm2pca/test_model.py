@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 from bsdr_models import BM2PCAClassifier
 from bsdr_models.bm2pca import HingeLoss, build_model, subspace
 from bsdr_models.bm2pca.priors import PAPER
-from bsdr_models.bm2pca.spec import SPEC
+from bsdr_models.bm2pca.trees import SPEC
 from bsdr_models.inference.engines import sample_nuts
 from bsdr_models.papers.bm2pca import SAMPLING
 from bsdr_models.papers.bm2pca import model as paper_model

@@ -10,7 +10,7 @@ from scipy.special import logit
 
 from bsdr_models import BM2PCARegressor
 from bsdr_models.bm2pca import trees
-from bsdr_models.bm2pca.spec import SPEC
+from bsdr_models.bm2pca.trees import SPEC
 
 N, D, R, K = 40, 5, 2, 3
 FEATURES = [f"gene_{i}" for i in range(D)]

@@ -17,7 +17,7 @@ from bsdr_models import (
     Sampling,
     plots,
 )
-from bsdr_models.numerics.outliers import Reference
+from bsdr_models.numerics.latent import Reference
 
 MODELS = {
     "bsdr": BSDRClassifier(sampling=Sampling(chains=1), random_state=0),

@@ -10,7 +10,7 @@ from bsdr_models.dgplvm.back_constraint import (
     make_mapping,
     typical_distance,
 )
-from bsdr_models.numerics.kernels import squared_distances
+from bsdr_models.numerics.linalg import squared_distances
 
 WIDTH, NOISE, MEAN_VARIANCE = 1.5, 0.07, 0.3
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bsdr_models.dgplvm.objective import make_criterion
+from bsdr_models.dgplvm.problem import make_criterion
 
 # Unsorted: class 3 has no sample, class 1 has one, two samples have no label.
 labels = np.array([2, 0, 4, 0, 2, -1, 2, 0, 4, 2, -1, 0, 2, 0, 1, 4, 4, 0, 2])

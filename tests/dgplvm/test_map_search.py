@@ -16,7 +16,7 @@ from bsdr_models.dgplvm.left_out import initial_coordinates, whitened_indicators
 from bsdr_models.dgplvm.map_search import collapse, fit_map
 from bsdr_models.dgplvm.priors import DGPLVMOptimization, LogNormal
 from bsdr_models.dgplvm.problem import DGPLVMProblem
-from bsdr_models.numerics.kernels import squared_distances
+from bsdr_models.numerics.linalg import squared_distances
 
 OMEGA = 0.3
 PRIORS = DGPLVMPriors()

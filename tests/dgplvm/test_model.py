@@ -16,7 +16,7 @@ from scipy.linalg import helmert, sqrtm
 from sklearn.datasets import load_iris
 from sklearn.preprocessing import StandardScaler
 
-from bsdr_models.dgplvm import engines, objective, sampling
+from bsdr_models.dgplvm import engines, problem, sampling
 from bsdr_models.dgplvm.map_search import fit_map, make_objective
 from bsdr_models.dgplvm.model import build_model, class_separation
 from bsdr_models.dgplvm.priors import (
@@ -28,7 +28,7 @@ from bsdr_models.dgplvm.priors import (
     LogNormal,
 )
 from bsdr_models.dgplvm.problem import DGPLVMProblem
-from bsdr_models.inference.sampling import Schedule
+from bsdr_models.inference.result import Schedule
 from bsdr_models.papers import PaperDGPLVMClassifier
 from bsdr_models.papers.dgplvm.map import fit_paper, kernel_mapping
 from bsdr_models.papers.dgplvm.model import RAW_SCALE
@@ -440,9 +440,9 @@ def test_a_few_draws(task_and_mode, engine, monkeypatch, short_pymc):
 
 @pytest.mark.parametrize("criterion", ["trace_ratio", "inverse_trace", "total"])
 def test_declared_criteria_have_the_values_and_gradients_of_the_others(criterion):
-    """Those of `objective`, which are tested by themselves; in two components."""
+    """Those of `problem`, which are tested by themselves; in two components."""
     y = np.array([0, 1, 2, 0, 1, 2, 0, -1, 2])
-    expected = objective.make_criterion(criterion, y)
+    expected = problem.make_criterion(criterion, y)
     latent = pt.dmatrix()
     J = class_separation(latent, y, criterion)
     compiled = pytensor.function([latent], [J, pytensor.grad(J, latent)], **FAST)

@@ -5,9 +5,8 @@ import pytest
 from scipy.linalg import inv, sqrtm
 
 from bsdr_models.dgplvm.back_constraint import centroid_weights, make_mapping
-from bsdr_models.dgplvm.objective import WellPosedObjective, make_criterion, whiten
 from bsdr_models.dgplvm.priors import DGPLVMPriors
-from bsdr_models.dgplvm.problem import FeatureGram
+from bsdr_models.dgplvm.problem import FeatureGram, WellPosedObjective, make_criterion, whiten
 
 LOG_KERNEL = np.array([-1.0, 0.02, -0.4])
 

@@ -8,9 +8,8 @@ import pytest
 from scipy.spatial.distance import cdist, pdist
 from sklearn.datasets import load_wine
 
-from bsdr_models.dgplvm.objective import make_criterion
 from bsdr_models.dgplvm.priors import DGPLVMOptimization, DGPLVMPriors
-from bsdr_models.dgplvm.problem import DGPLVMProblem, FeatureGram
+from bsdr_models.dgplvm.problem import DGPLVMProblem, FeatureGram, make_criterion
 from bsdr_models.papers.dgplvm.map import (
     PaperEmbedder,
     PaperObjective,

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bsdr_models.dgplvm import objective
 from bsdr_models.dgplvm.priors import BOX, LogNormal
+from bsdr_models.dgplvm.problem import choose_criterion
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.papers.dgplvm import fitting as paper
 
@@ -18,7 +18,7 @@ def in_different_units(X):
 
 
 def test_criterion():
-    choose = partial(objective.choose_criterion, n_labelled=100)
+    choose = partial(choose_criterion, n_labelled=100)
     assert choose("auto", 2, 3) == "trace_ratio"
     assert choose("auto", 3, 3) == "total"
     assert choose("auto", 1, 2) == "trace_ratio"

@@ -9,7 +9,8 @@ import pytest
 
 from bsdr_models import DGPLVMClassifier, Sampling
 from bsdr_models.dgplvm import sampling
-from bsdr_models.dgplvm.trees import SPEC, relevance
+from bsdr_models.dgplvm.problem import relevance
+from bsdr_models.dgplvm.trees import SPEC
 from bsdr_models.papers import PaperDGPLVMClassifier
 from bsdr_models.papers.dgplvm.fitting import FREE_DIMS
 

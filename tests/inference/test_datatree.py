@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from bsdr_models.bsdr.spec import SPEC
+from bsdr_models.bsdr.trees import SPEC
 from bsdr_models.inference.datatree import Context
 from bsdr_models.inference.spec import find_spec
 from bsdr_models.papers.bsdr.priors import PROJECTION_PRECISION_DIMS

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from bsdr_models.numerics.outliers import Reference, q_limit, t2_limit
+from bsdr_models.numerics.latent import Reference, q_limit, t2_limit
 
 
 def normal_rows(rng, n, factor):

@@ -11,7 +11,8 @@ import pytest
 import xarray as xr
 from scipy.special import log_softmax, softmax
 
-from bsdr_models.inference.latent_grid import class_frequency, evaluate_on_grid
+from bsdr_models.data.targets import class_frequency
+from bsdr_models.inference.latent_grid import evaluate_on_grid
 
 WINE_FEATURES = [
     "alcohol", "malic acid", "ash", "alcalinity of ash", "magnesium", "total phenols", "flavanoids",

@@ -6,7 +6,7 @@ from scipy.stats import entropy
 from sklearn.datasets import load_iris
 
 from bsdr_models import BSDRClassifier
-from bsdr_models.numerics.outliers import q_limit, t2_limit
+from bsdr_models.numerics.latent import q_limit, t2_limit
 from bsdr_models.plots import map_table, plot_outliers
 from bsdr_models.plots._style import MARKERS, PALETTE, color, marker
 

@@ -23,8 +23,8 @@ from bsdr_models import (
     PredictionPlane,
     Sampling,
 )
-from bsdr_models.data.targets import name_groups
-from bsdr_models.inference.latent_grid import axis_limits, class_frequency, evaluate_on_grid
+from bsdr_models.data.targets import class_frequency, name_groups
+from bsdr_models.inference.latent_grid import axis_limits, evaluate_on_grid
 from bsdr_models.plots import _layers, map_table, plot_map
 from bsdr_models.plots._layers import OPACITY, tint
 from bsdr_models.plots._style import PALETTE, color

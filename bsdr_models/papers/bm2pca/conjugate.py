@@ -13,7 +13,7 @@ from bsdr_models.bm2pca.priors import PAPER, BM2PCAPriors
 from bsdr_models.inference.datatree import MAX_NUMBERS
 from bsdr_models.inference.result import Result
 from bsdr_models.numerics.arrays import FloatArray, IntArray
-from bsdr_models.numerics.relevance import LatentCoordinates
+from bsdr_models.numerics.latent import LatentCoordinates
 from bsdr_models.papers.bm2pca import mean_field
 from bsdr_models.papers.bm2pca.mean_field import FactorState, ViewData, score_moments, with_ones
 from bsdr_models.papers.coordinate_ascent import maximise
@@ -114,10 +114,10 @@ def run_sweeps(problem: BM2PCAProblem, n_sweeps: int, rng: np.random.Generator) 
 def fit_mean_field(problem: BM2PCAProblem, **options: Any) -> Result[MarginPosterior]:
     """Maximise the bound, with the options of `maximise`."""
     data, init = problem.start()
-    result: Result[FactorState] = maximise(
+    result: Result[Any] = maximise(
         init,
         partial(mean_field.step, data=data, priors=problem.priors),
         extrapolation=mean_field.extrapolation(data),
         **options,
     )
-    return result.with_posterior(MarginPosterior.of(result.posterior, data))
+    return replace(result, posterior=MarginPosterior.of(result.posterior, data))

@@ -10,21 +10,18 @@ import xarray as xr
 
 from bsdr_models.bm2pca.posterior import PLAIN
 from bsdr_models.bm2pca.priors import BM2PCAPriors
-from bsdr_models.bm2pca.spec import SPEC
 from bsdr_models.bm2pca.subspace import signs_of
-from bsdr_models.bm2pca.trees import count_draws, latent_offset, per_class
+from bsdr_models.bm2pca.trees import SPEC, count_draws, latent_offset
 from bsdr_models.inference import datatree, dims
-from bsdr_models.inference.datatree import SAMPLE_DIMS, Context
+from bsdr_models.inference.datatree import SAMPLE_DIMS, Context, read_draws
 from bsdr_models.inference.result import Result
-from bsdr_models.inference.trees import read_draws
 from bsdr_models.numerics.arrays import FloatArray, SamplesLike, TargetLike
-from bsdr_models.numerics.relevance import LatentCoordinates, spread
+from bsdr_models.numerics.latent import LatentCoordinates, spread
 from bsdr_models.options import COUNT, POSITIVE, Options, Sampling
 from bsdr_models.papers.bm2pca import gibbs, mean_field
 from bsdr_models.papers.bm2pca.gibbs import SAMPLING
 from bsdr_models.papers.bm2pca.mean_field import FactorState, ViewData, with_ones
-from bsdr_models.papers.docstrings import FIT, PREDICT, with_sections
-from bsdr_models.papers.fitting import SampledClassifier, fit_tree
+from bsdr_models.papers.fitting import FIT, PREDICT, SampledClassifier, fit_tree, with_sections
 from bsdr_models.papers.training import read_new, refuse_calibrated
 from bsdr_models.papers.trees import Located, stack_draws, values_of
 
@@ -287,7 +284,7 @@ class PaperBM2PCAClassifier(SampledClassifier):
             context,
             posterior.embed(context.X),
             posterior.projection,
-            per_class(context, posterior.mean_weights),
+            context.per_class(posterior.mean_weights),
             attrs={"C": float(self.C)},
             draws=more,
         )

@@ -9,20 +9,18 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from bsdr_models.bm2pca.base import BaseBM2PCA
+from bsdr_models.bm2pca.estimator import BaseBM2PCA
 from bsdr_models.bm2pca.priors import BM2PCAPriors
 from bsdr_models.data.targets import Targets
 from bsdr_models.data.validation import feature_names, read_views
 from bsdr_models.estimators.regressor import GaussianRegressor
 from bsdr_models.inference.dims import FEATURE, LABEL
-from bsdr_models.inference.parallel import run_tasks
 from bsdr_models.inference.result import Result
-from bsdr_models.numerics.arrays import FloatArray, IntArray
+from bsdr_models.inference.tasks import run_tasks
+from bsdr_models.numerics.arrays import FloatArray, IntArray, Rows
 from bsdr_models.numerics.folds import N_FOLDS
 from bsdr_models.numerics.process_state import warn
-from bsdr_models.numerics.rng import RandomState
-from bsdr_models.numerics.row_space import Rows
-from bsdr_models.options import COUNT, POSITIVE, TOLERANCE, Options
+from bsdr_models.options import COUNT, POSITIVE, TOLERANCE, Options, RandomState
 from bsdr_models.papers.bm2pca.conjugate import (
     BM2PCAProblem,
     MarginPosterior,

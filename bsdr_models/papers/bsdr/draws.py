@@ -30,9 +30,9 @@ from sklearn.utils import gen_batches
 
 from bsdr_models.bsdr.posterior import class_log_probabilities
 from bsdr_models.bsdr.problem import label_log_likelihood
-from bsdr_models.bsdr.spec import SPEC
+from bsdr_models.bsdr.trees import SPEC
 from bsdr_models.numerics.arrays import FloatArray, Target
-from bsdr_models.numerics.relevance import LatentCoordinates, spread
+from bsdr_models.numerics.latent import LatentCoordinates, spread
 from bsdr_models.papers import orthant
 from bsdr_models.papers.bsdr.design import DenseDesign
 from bsdr_models.papers.normal_tail import positive_mean

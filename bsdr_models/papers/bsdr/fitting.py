@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 import xarray as xr
 
-from bsdr_models.bsdr.spec import SPEC
+from bsdr_models.bsdr.trees import SPEC
 from bsdr_models.inference import datatree, dims
 from bsdr_models.inference.datatree import Context
 from bsdr_models.inference.result import Result
@@ -23,8 +23,7 @@ from bsdr_models.papers.bsdr.priors import (
     Priors,
     ProjectionPrior,
 )
-from bsdr_models.papers.docstrings import FIT, PREDICT, with_sections
-from bsdr_models.papers.fitting import SampledClassifier, fit_tree
+from bsdr_models.papers.fitting import FIT, PREDICT, SampledClassifier, fit_tree, with_sections
 from bsdr_models.papers.training import read_new, read_setting, refuse_calibrated
 from bsdr_models.papers.trees import Located, name_dims, stack_draws, values_of
 

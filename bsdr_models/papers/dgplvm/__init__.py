@@ -5,7 +5,7 @@ The paper                                    Here
 ============================================ ===================================================
 Eqs. (1) to (3), classifier of a GP          ``model.build_model(classifier=True)``
 Eqs. (4), (5), (8), likelihood and kernel    ``map.PaperObjective.likelihood``
-Eqs. (9) to (12), discriminative prior       ``bsdr_models.dgplvm.objective``
+Eqs. (9) to (12), discriminative prior       ``bsdr_models.dgplvm.problem``
 Eq. (13), objective                          ``model.build_model``, ``map.fit_paper``
 Eqs. (14) to (16), latent of a new sample    ``model.build_model(X_new=)``
 Eqs. (17), (18), back-constraint             ``map.kernel_mapping``

@@ -14,16 +14,14 @@ from bsdr_models.dgplvm.engines import N_DRAWS, calibrate, make_embedder, make_r
 from bsdr_models.dgplvm.gp_classifier import fit_gp_classifier
 from bsdr_models.dgplvm.left_out import LeftOut, enforce_centroid_order
 from bsdr_models.dgplvm.map_search import Mode
-from bsdr_models.dgplvm.objective import choose_criterion
 from bsdr_models.dgplvm.posterior import DGPLVMPosterior, Draw, FitResult
 from bsdr_models.dgplvm.priors import CriterionName, DGPLVMOptimization, DGPLVMPriors
 from bsdr_models.dgplvm.probit import EP
-from bsdr_models.dgplvm.problem import DGPLVMProblem, class_centroids
-from bsdr_models.dgplvm.trees import SPEC, make_tree, relevance
+from bsdr_models.dgplvm.problem import DGPLVMProblem, choose_criterion, class_centroids, relevance
+from bsdr_models.dgplvm.trees import SPEC, make_tree
 from bsdr_models.estimators.calibration import Calibration
 from bsdr_models.inference import dims
-from bsdr_models.inference.datatree import Context
-from bsdr_models.inference.trees import read, read_draws
+from bsdr_models.inference.datatree import Context, read, read_draws
 from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, TargetLike
 from bsdr_models.numerics.scaling import HUGE, Scaler
 from bsdr_models.options import COUNT, POSITIVE, StrOptions
@@ -36,8 +34,7 @@ from bsdr_models.papers.dgplvm.map import (
     fit_paper,
     kernel_mapping,
 )
-from bsdr_models.papers.docstrings import FIT, PREDICT, with_sections
-from bsdr_models.papers.fitting import PaperClassifier, fit_tree
+from bsdr_models.papers.fitting import FIT, PREDICT, PaperClassifier, fit_tree, with_sections
 from bsdr_models.papers.training import read_new, read_setting
 from bsdr_models.papers.trees import stack_draws, values_of
 

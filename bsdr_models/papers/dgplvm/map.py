@@ -32,19 +32,22 @@ from scipy.spatial.distance import pdist
 
 from bsdr_models.dgplvm.back_constraint import Embedder, MappingPrior, make_mapping
 from bsdr_models.dgplvm.map_search import Mode, collapsed_classes, find_mode
-from bsdr_models.dgplvm.objective import Gradient, Objective, choose_criterion, make_criterion
 from bsdr_models.dgplvm.priors import CriterionName, DGPLVMPriors, LogUniform
 from bsdr_models.dgplvm.problem import (
     DGPLVMProblem,
     Evaluation,
     FeatureGram,
+    Gradient,
+    Objective,
+    choose_criterion,
     class_centroids,
     factorise,
+    make_criterion,
     normal_density,
 )
 from bsdr_models.inference.optimise import run_map
 from bsdr_models.numerics.arrays import FloatArray, IntArray
-from bsdr_models.numerics.kernels import rbf, rbf_gradient, squared_distances
+from bsdr_models.numerics.linalg import rbf, rbf_gradient, squared_distances
 from bsdr_models.options import COUNT, check_number
 from bsdr_models.papers import checks
 from bsdr_models.papers.coordinate_ascent import Bound

@@ -26,9 +26,8 @@ from pytensor.tensor import linalg
 
 from bsdr_models.data.validation import check_features
 from bsdr_models.dgplvm import model as shared
-from bsdr_models.dgplvm.objective import choose_criterion
 from bsdr_models.dgplvm.priors import CriterionName
-from bsdr_models.dgplvm.problem import DGPLVMProblem, FeatureGram
+from bsdr_models.dgplvm.problem import DGPLVMProblem, FeatureGram, choose_criterion
 from bsdr_models.inference.declaring import (
     OwnPriors,
     Tensor,
@@ -47,7 +46,7 @@ from bsdr_models.numerics.arrays import (
     SamplesLike,
     TargetLike,
 )
-from bsdr_models.numerics.kernels import squared_distances
+from bsdr_models.numerics.linalg import squared_distances
 from bsdr_models.options import check_number
 from bsdr_models.papers.dgplvm.map import THETA, THETA_DIM, kernel_mapping, theta_priors
 

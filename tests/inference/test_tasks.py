@@ -1,5 +1,6 @@
-"""Tasks in parallel: the same results, and what is left when the user stops."""
+"""Tasks: the progress bar, the same results in parallel, and what is left when the user stops."""
 
+import io
 import os
 import pickle
 import subprocess
@@ -12,9 +13,11 @@ from threading import get_ident
 import joblib
 import numpy as np
 import pytest
+from rich.console import Console
+from rich.progress import Progress
 from sklearn.utils import parallel as sklearn_parallel
 
-from bsdr_models.inference.parallel import n_workers, run_in_threads, run_tasks, threads
+from bsdr_models.inference.tasks import ProgressBar, n_workers, run_in_threads, run_tasks, threads
 from bsdr_models.numerics.process_state import recorded_warnings
 
 
@@ -90,7 +93,7 @@ def test_a_real_interrupt_while_workers_are_busy():
     """The second task would take longer than the time that the process has."""
     code = """
 import os, signal, time
-from bsdr_models.inference.parallel import ProgressBar, run_tasks
+from bsdr_models.inference.tasks import ProgressBar, run_tasks
 
 # Of a shell that works in the background a process inherits that it is not to be interrupted.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -163,3 +166,35 @@ def test_a_thread_that_records_leaves_others_their_filters(action):
             ) == [1, 2]
     assert not shown
     assert [str(each.message) for each in record] == ["mine"]
+
+
+def test_a_bar_shows_fields_and_ends_with_the_block(capsys):
+    bar = ProgressBar(10, "Mean field")
+    with bar:
+        bar.update(4, elbo=-12.3456789, stage="warm-up")
+    printed = capsys.readouterr().out
+    for word in ("Mean field", "4/10", "elbo=-12.3457", "stage=warm-up"):
+        assert word in printed, word
+    bar.update(1)
+    assert capsys.readouterr().out == ""
+
+
+def test_a_bar_that_is_broken_off_is_not_full(capsys):
+    def broken_off():
+        with ProgressBar(50, "Broken off") as bar:
+            bar.update(20)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        broken_off()
+    assert "20/50" in capsys.readouterr().out
+
+
+def test_a_bar_within_another_display():
+    with Progress(console=Console(file=io.StringIO(), force_terminal=True)) as outer:
+        task = outer.add_task("Folds", total=2)
+        for _ in range(2):
+            with ProgressBar(3, "Fit") as bar:
+                bar.update()
+            outer.advance(task)
+        assert outer.finished

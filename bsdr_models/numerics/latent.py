@@ -1,8 +1,9 @@
-r"""Outlier measures of a linear map of the features: Hotelling's T2 and the Q residual.
+r"""Latent coordinates: relevance of their components and of features, and outliers.
 
-T2 is the squared distance within the latent space, Q the squared residual. With latent coordinates
-:math:`z = Q^\top x` of centred samples, S their covariance over N training samples, and B the least
-squares fit of the features on z (the loadings of partial least squares, [1]_),
+Outlier measures of a linear map of the features are Hotelling's T2, the squared distance within the
+latent space, and the squared residual Q. With latent coordinates :math:`z = Q^\top x` of centred
+samples, S their covariance over N training samples, and B the least squares fit of the features on
+z (the loadings of partial least squares, [1]_),
 
 .. math::
     T^2 = (z - \bar z)^\top S^{-1} (z - \bar z), \qquad
@@ -33,8 +34,67 @@ from scipy.linalg import eigh
 from scipy.special import chdtrc, fdtrc
 from scipy.stats import chi2, f
 
-from bsdr_models.numerics.arrays import FloatArray
-from bsdr_models.numerics.row_space import Rows, squared_distance, weighted_mean
+from bsdr_models.numerics.arrays import FloatArray, Rows
+from bsdr_models.numerics.scaling import squared_distance, weighted_mean
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatentCoordinates:
+    """Latent coordinates of M samples, one normal distribution each."""
+
+    mean: FloatArray  # (M, R)
+    cov: FloatArray  # (M, R, R)
+
+    @property
+    def std(self) -> FloatArray:
+        """Marginal standard deviations, (M, R)."""
+        return np.sqrt(np.einsum("mrr->mr", self.cov))
+
+
+def spread(draws: FloatArray, mean: FloatArray) -> FloatArray:
+    """Covariance (M, R, R) of draws of latent coordinates (S, M, R) about their mean (M, R)."""
+    gap = draws - mean
+    return np.einsum("smr,smq->mrq", gap, gap, optimize=True) / len(gap)
+
+
+# Relevance below which a component counts as switched off.
+ALIVE = 0.01
+
+
+def relevance(
+    latent: FloatArray, contrast: FloatArray, sample_weight: FloatArray | None = None
+) -> FloatArray:
+    """Share of each component (N, R) in the variance of class scores with weights (R, K), (R,).
+
+    Weights are centred over classes if only their differences matter.
+    """
+    centred = latent - np.average(latent, axis=0, weights=sample_weight)
+    variance = np.average(centred**2, axis=0, weights=sample_weight)
+    return _shares(variance * np.sum(contrast**2, axis=1))
+
+
+def feature_relevance(projection: FloatArray, contrast: FloatArray) -> FloatArray:
+    """Share of each feature in the squared coefficients (P, R) @ (R, K), (P,)."""
+    return _shares(np.sum((projection @ contrast) ** 2, axis=-1))
+
+
+def rescale_to_median_size(coef: FloatArray, *, centred: bool) -> FloatArray:
+    """Draws of coefficients, rescaled to the median of their root mean squares, (S, P, K).
+
+    If classes separate, the common size of the coefficients of a draw is hardly bounded by the
+    data, and would be most of the spread of each. Signs, and ratios within a draw, do not change.
+    Root mean squares may be those of coefficients centred over the K classes.
+    """
+    values = coef - coef.mean(axis=-1, keepdims=True) if centred else coef
+    size = np.sqrt(np.mean(values**2, axis=(1, 2)))
+    factor = np.divide(np.median(size), size, out=np.ones_like(size), where=size > 0.0)
+    return coef * factor[:, None, None]
+
+
+def _shares(values: FloatArray) -> FloatArray:
+    total = values.sum()
+    return values / total if total > 0.0 else np.full(len(values), 1.0 / len(values))
+
 
 # Relative size below which a direction of z is rounding error.
 RANK_TOL = 1e-10
