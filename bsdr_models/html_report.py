@@ -22,9 +22,9 @@ from matplotlib.axes import Axes
 from sklearn.base import BaseEstimator
 
 from bsdr_models.estimators.base import Estimator, last_step
+from bsdr_models.estimators.calibration import baseline, lack_of_signal
 from bsdr_models.inference.spec import ModelSpec, find_spec
 from bsdr_models.lazy import annex
-from bsdr_models.metrics import baseline, lack_of_signal
 from bsdr_models.numerics.arrays import SamplesLike, TargetLike
 from bsdr_models.persistence import write_file
 from bsdr_models.plots import plot_features

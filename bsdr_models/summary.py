@@ -10,8 +10,8 @@ from scipy.sparse import issparse
 
 from bsdr_models.data.targets import majority_share
 from bsdr_models.data.validation import R_HAT_LIMIT
+from bsdr_models.estimators.calibration import baseline, lack_of_signal, no_signal
 from bsdr_models.inference.dims import FEATURE
-from bsdr_models.metrics import baseline, lack_of_signal, no_signal
 from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.association import FOUND, associate
 from bsdr_models.numerics.latent import ALIVE

@@ -7,14 +7,14 @@ from scipy.stats import norm
 from sklearn.metrics import log_loss
 
 from bsdr_models.compare.comparison import mean_of_samples
-from bsdr_models.estimators.calibration import TemperaturePrior, judge
-from bsdr_models.metrics import (
+from bsdr_models.estimators.calibration import (
     HeldOutScore,
+    TemperaturePrior,
     error_of_folds,
-    expected_calibration_error,
+    judge,
     lack_of_signal,
-    log_losses,
 )
+from bsdr_models.metrics import expected_calibration_error, log_losses
 
 
 def test_calibration_error_is_the_weighted_gap_of_the_bins():

@@ -17,7 +17,7 @@ from bsdr_models.data.replicates import (
     warn_of_replicates,
     weigh_samples,
 )
-from bsdr_models.metrics import error_of_sum
+from bsdr_models.estimators.calibration import error_of_sum
 
 MESSAGE = "rests on samples that resemble each other"
 

@@ -30,13 +30,12 @@ from bsdr_models.data.validation import (
     validate_samples,
 )
 from bsdr_models.estimators.base import Estimator, WeightedFit
-from bsdr_models.estimators.calibration import Calibration
+from bsdr_models.estimators.calibration import Calibration, HeldOutScore
 from bsdr_models.estimators.classifier import ProbabilisticClassifier
 from bsdr_models.estimators.fitted import by_chunks
 from bsdr_models.inference.dims import FEATURE, LABEL, SCORE
 from bsdr_models.inference.result import Result
 from bsdr_models.learned_metric.metric import MetricName
-from bsdr_models.metrics import HeldOutScore
 from bsdr_models.numerics.arrays import FloatArray, Rows, SamplesLike
 from bsdr_models.numerics.association import associate
 from bsdr_models.numerics.latent import LatentCoordinates, feature_relevance, relevance

@@ -27,11 +27,17 @@ from bsdr_models.bsdr.problem import (
 from bsdr_models.bsdr.trees import SPEC
 from bsdr_models.data.training import Training
 from bsdr_models.data.validation import R_HAT_LIMIT
-from bsdr_models.estimators.calibration import Calibration, Judged, TemperaturePrior, judge
+from bsdr_models.estimators.calibration import (
+    Calibration,
+    HeldOutScore,
+    Judged,
+    TemperaturePrior,
+    judge,
+    lack_of_signal,
+)
 from bsdr_models.inference.result import Result
 from bsdr_models.inference.tasks import ProgressBar, run_in_threads
 from bsdr_models.lazy import annex
-from bsdr_models.metrics import HeldOutScore, lack_of_signal
 from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.options import N_CHAINS, N_DRAWS, Sampling
 

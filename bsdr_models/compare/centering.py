@@ -31,7 +31,7 @@ from bsdr_models.compare.cross_validation import (
 )
 from bsdr_models.data.targets import read_groups
 from bsdr_models.data.validation import check_samples, encode_labels
-from bsdr_models.metrics import error_of_folds
+from bsdr_models.estimators.calibration import error_of_folds
 from bsdr_models.numerics.arrays import IntArray, SamplesLike, TargetLike
 from bsdr_models.numerics.process_state import one_thread, recorded_warnings
 from bsdr_models.options import COUNT, RandomState, as_generator, check_parameters

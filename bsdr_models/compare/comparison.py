@@ -45,8 +45,9 @@ from bsdr_models.data.targets import read_groups
 from bsdr_models.data.training import shared_training
 from bsdr_models.data.validation import check_samples, encode_labels, validate_samples
 from bsdr_models.dgplvm.estimator import DGPLVMClassifier
+from bsdr_models.estimators.calibration import error_of_folds
 from bsdr_models.inference.tasks import run_tasks
-from bsdr_models.metrics import error_of_folds, expected_calibration_error, log_losses
+from bsdr_models.metrics import expected_calibration_error, log_losses
 from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, TargetLike
 from bsdr_models.numerics.process_state import one_thread, recorded_warnings
 from bsdr_models.numerics.scaling import Scaler

@@ -55,13 +55,13 @@ from bsdr_models.data.training import Training, shared_training
 from bsdr_models.data.validation import find_classes, validate_samples
 from bsdr_models.dgplvm import DGPLVMClassifier
 from bsdr_models.estimators.base import WeightedFit
+from bsdr_models.estimators.calibration import HeldOutScore
 from bsdr_models.estimators.classifier import ProbabilisticClassifier
 from bsdr_models.inference.datatree import InferenceMethod
 from bsdr_models.inference.dims import FEATURE, OBS
 from bsdr_models.inference.result import Result
 from bsdr_models.inference.spec import ModelSpec
 from bsdr_models.inference.tasks import run_tasks
-from bsdr_models.metrics import HeldOutScore
 from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, TargetLike
 from bsdr_models.numerics.latent import LatentCoordinates
 from bsdr_models.numerics.process_state import NoSignalWarning, Warned, recorded_warnings

@@ -15,10 +15,9 @@ from bsdr_models.dgplvm.posterior import DGPLVMPosterior, Draw, FitResult, mixtu
 from bsdr_models.dgplvm.priors import KERNEL, Inference
 from bsdr_models.dgplvm.problem import DGPLVMProblem, WellPosedObjective
 from bsdr_models.dgplvm.sampling import sample, stack_chains
-from bsdr_models.estimators.calibration import TemperaturePrior, judge
+from bsdr_models.estimators.calibration import HeldOutScore, TemperaturePrior, judge
 from bsdr_models.inference.optimise import MapResult, advise
 from bsdr_models.inference.result import Schedule
-from bsdr_models.metrics import HeldOutScore
 from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.numerics.latent import LatentCoordinates

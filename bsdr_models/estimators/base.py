@@ -32,11 +32,11 @@ from bsdr_models.data.validation import (
     sample_labels,
     validate_samples,
 )
+from bsdr_models.estimators.calibration import lack_of_signal, no_signal
 from bsdr_models.estimators.fitted import Fitted
 from bsdr_models.inference.datatree import Context
 from bsdr_models.inference.result import Result, Schedule
 from bsdr_models.learned_metric.metric import MetricName
-from bsdr_models.metrics import lack_of_signal, no_signal
 from bsdr_models.numerics.arrays import FloatArray, Rows, SamplesLike, TargetLike
 from bsdr_models.numerics.folds import subsample
 from bsdr_models.numerics.latent import Reference

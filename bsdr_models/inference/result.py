@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from bsdr_models.metrics import HeldOutScore
 from bsdr_models.numerics.arrays import FloatArray
 
 if TYPE_CHECKING:
     import xarray as xr
 
+    from bsdr_models.estimators.calibration import HeldOutScore
 
 # Statistics of nutpie by the names that PyMC and ArviZ have for them.
 ARVIZ_NAMES = {"logp": "lp", "mean_tree_accept": "acceptance_rate", "depth": "tree_depth"}
@@ -66,7 +66,7 @@ class Result[P]:
     # Log probabilities of the classes of training samples, (N, K), by fits that have not seen
     # them; NaN of samples that were not held out, None if none was.
     held_out_log_proba: FloatArray | None = None
-    held_out: HeldOutScore | None = None  # their score; None of models that hold out none
+    held_out: "HeldOutScore | None" = None  # their score; None of models that hold out none
     # Terms of the objective by name: of each iteration, (n_iter,), or at the end.
     terms: Mapping[str, Any] = field(default_factory=dict)
     restarts: tuple[float, ...] = ()  # final objective of each

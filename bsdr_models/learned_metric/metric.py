@@ -24,14 +24,13 @@ References
        matrices. Journal of Multivariate Analysis 88(2).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Literal, NamedTuple
 
 import numpy as np
 from scipy.linalg import eigh
-from sklearn.utils import gen_batches
 
 from bsdr_models.numerics.arrays import FloatArray, IntArray
 
@@ -370,7 +369,7 @@ class _Axes(NamedTuple):
         A few features at a time, which stay in the processor's cache.
         """
         out = np.empty((self.turn.shape[1], self.basis.shape[1]))
-        for columns in gen_batches(self.basis.shape[1], BLOCK):
+        for columns in _blocks(self.basis.shape[1]):
             out[:, columns] = self.turn.T @ (self.basis[:, columns] / self.divisor[columns])
         return out
 
@@ -423,10 +422,16 @@ def inner_products(X: FloatArray, divisor: FloatArray) -> FloatArray:
     A few features at a time, which stay in the processor's cache.
     """
     products = np.zeros((len(X), len(X)))
-    for columns in gen_batches(X.shape[1], BLOCK):
+    for columns in _blocks(X.shape[1]):
         Z = X[:, columns] / divisor[columns]
         products += Z @ Z.T
     return products
+
+
+def _blocks(n_features: int) -> Iterator[slice]:
+    """Blocks of the features."""
+    for start in range(0, n_features, BLOCK):
+        yield slice(start, start + BLOCK)
 
 
 def _signs(coordinates: FloatArray) -> FloatArray:

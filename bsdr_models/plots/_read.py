@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 
+from bsdr_models.estimators.calibration import lack_of_signal
 from bsdr_models.inference.datatree import read
 from bsdr_models.inference.dims import LABEL, OBS
-from bsdr_models.metrics import lack_of_signal
 from bsdr_models.numerics.arrays import FloatArray, IntArray
 
 APPROXIMATE = {

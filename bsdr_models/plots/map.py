@@ -15,11 +15,12 @@ from matplotlib.patches import Patch
 from scipy.special import entr
 
 from bsdr_models.data.targets import majority_share, name_groups
+from bsdr_models.estimators.calibration import HeldOutScore
 from bsdr_models.inference.datatree import read
 from bsdr_models.inference.dims import COMPONENT, COMPONENT_AUX, LABEL, OBS
 from bsdr_models.inference.latent_grid import VARIABLE, axis_limits, class_at, evaluate_on_grid
 from bsdr_models.lazy import annex
-from bsdr_models.metrics import HeldOutScore, log_losses
+from bsdr_models.metrics import log_losses
 from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray, TargetLike
 from bsdr_models.options import Number, check_parameters
 from bsdr_models.plots import _layers
