@@ -208,10 +208,16 @@ def fit_paper(
     *,
     progressbar: bool = False,
 ) -> Mode[PaperObjective]:
-    """Minimise the paper's objective within bounds."""
+    """Minimise the paper's objective within bounds; ValueError if no start tells classes apart."""
     objective = make_objective(problem, mapping)
     initial = problem.starts(int(problem.optimization.n_restarts), rng)
-    return find_mode(objective, initial, problem.optimization, progressbar=progressbar)
+    try:
+        return find_mode(objective, initial, problem.optimization, progressbar=progressbar)
+    except FloatingPointError as error:
+        raise ValueError(
+            "the criterion of the paper is not finite in the principal components of the features, "
+            "where the search begins: centroids of classes coincide there"
+        ) from error
 
 
 def collapse(mode: Mode[PaperObjective], problem: DGPLVMProblem) -> str | None:
