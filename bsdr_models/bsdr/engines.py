@@ -25,7 +25,7 @@ from bsdr_models.bsdr.problem import (
     regression_log_likelihood,
 )
 from bsdr_models.bsdr.trees import SPEC
-from bsdr_models.data.training import Training
+from bsdr_models.data.training import Fold
 from bsdr_models.data.validation import R_HAT_LIMIT
 from bsdr_models.estimators.calibration import (
     Calibration,
@@ -61,7 +61,7 @@ _MOST_CHAINS = 8
 _LEAST_DRAWS = 250
 # Trajectories of each fold before its draws.
 _N_FOLD_WARM_UP = 6
-# Trajectories of each fold that are its draws.
+# Trajectories of a fold that are its draws, of all divisions together.
 _N_FOLD_DRAWS = 12
 # Draws of the posterior of each fold of real outputs.
 _N_FOLD_EXACT = 500
@@ -252,7 +252,7 @@ def judge_folds(
     *,
     rng: np.random.Generator,
 ) -> Judged | None:
-    """Calibration by the folds of one division; None if no sample can be held out.
+    """Calibration by the folds of every division; None if no sample can be held out.
 
     The chains of each fold start from the last states of those of all samples, in the whitened
     features of the fold, and forget the held-out labels within a few trajectories. As of new
@@ -262,34 +262,32 @@ def judge_folds(
     if training.n_folds < 2:
         return None
     lapse = problem.priors.lapse
-    shape = len(training.keys), problem.n_labels
-    log_p = np.full(shape if problem.target == "multiclass" else (*shape, 2), np.nan)
-    streams = rng.spawn(training.n_folds)
+    of_one = (problem.n_labels,) if problem.target == "multiclass" else (problem.n_labels, 2)
+    log_p = [np.full((len(training.keys), *of_one), np.nan) for _ in training.divisions]
+    n_draws = _N_FOLD_DRAWS // len(log_p)
 
-    def predict(fold: int) -> None:
-        out = training.out((0, fold))
+    def predict(fold: Fold, stream: np.random.Generator) -> None:
+        out = training.out(fold)
         train, held_out = _split(learner, build, fold)
         theta = hmc.continue_on(
             problem.select(~out),
             train,
             sampled,
             n_warm_up=_N_FOLD_WARM_UP,
-            n_draws=_N_FOLD_DRAWS,
-            rng=streams[fold],
+            n_draws=n_draws,
+            rng=stream,
         )
-        log_p[out] = log_probabilities(held_out.linear_predictor(theta), problem.target, lapse)
+        eta = held_out.linear_predictor(theta)
+        log_p[fold[0]][out] = log_probabilities(eta, problem.target, lapse)
 
-    run_in_threads(predict, range(training.n_folds))
-    return _judge(log_p, problem, training)
-
-
-def _judge(log_p: FloatArray, problem: BSDRProblem, training: Training) -> Judged:
-    """Calibration by held-out log probabilities (N, K), or (N, T, 2)."""
+    folds = training.folds()
+    streams = rng.spawn(len(folds))
+    run_in_threads(lambda number: predict(folds[number], streams[number]), range(len(folds)))
     return judge(
-        [log_p],
+        log_p,
         problem.y.astype(np.int64),
-        training.divisions[:1],
-        link_of(problem.priors.lapse),
+        training.divisions,
+        link_of(lapse),
         LOG_T,
         groups=training.groups,
         share=training.share,
@@ -297,10 +295,10 @@ def _judge(log_p: FloatArray, problem: BSDRProblem, training: Training) -> Judge
     )
 
 
-def _split(learner: MapLearner, build: Build, fold: int) -> tuple[BSDRProblem, BSDRProblem]:
+def _split(learner: MapLearner, build: Build, fold: Fold) -> tuple[BSDRProblem, BSDRProblem]:
     """Problems of the samples that are not in a fold, and of those in it, by the same features."""
     feature_map = learner.learn(fold)
-    out = learner.training.out((0, fold))
+    out = learner.training.out(fold)
     return build(feature_map, np.flatnonzero(~out)), build(feature_map, np.flatnonzero(out))
 
 
@@ -310,15 +308,15 @@ def score_folds(
     """Log densities (N,) of real outputs that are held out by folds, and those without features."""
     training = learner.training
     score, empty = np.full((2, len(training.keys)), np.nan)
-    for fold in range(training.n_folds):
-        train, new = _split(learner, build, fold)
+    for number in range(training.n_folds):
+        train, new = _split(learner, build, (0, number))
         for values, size in ((score, 1.0), (empty, 0.0)):
             given = replace(train, X=size * train.X)
             draws = fit_conjugate(given, n_draws=_N_FOLD_EXACT, rng=rng).draws
             assert draws.noise_scale is not None
             eta = draws.linear_predictor(size * new.X)
             each = regression_log_likelihood(eta, new.y, draws.noise_scale)
-            values[training.out((0, fold))] = logsumexp(each, axis=0) - math.log(_N_FOLD_EXACT)
+            values[training.out((0, number))] = logsumexp(each, axis=0) - math.log(_N_FOLD_EXACT)
     return score, empty
 
 

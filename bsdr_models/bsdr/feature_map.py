@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from sklearn.utils import gen_batches
 
-from bsdr_models.data.training import Training
+from bsdr_models.data.training import Fold, Training
 from bsdr_models.learned_metric.metric import Metric, MetricName
 from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray
 
@@ -102,24 +102,20 @@ class FeatureMap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapLearner:
-    """Whitened features of the training samples, and of those without a fold.
-
-    Folds are those of the first division of the samples.
-    """
+    """Whitened features of the training samples, and of those without a fold."""
 
     training: Training
     kernel: "str | Kernel" = "linear"
 
-    def learn(self, fold: int | None = None) -> FeatureMap:
+    def learn(self, fold: Fold | None = None) -> FeatureMap:
         """The map learned from all samples, or from those that are not in a fold."""
-        place = None if fold is None else (0, fold)
         X = self.training.X
-        return FeatureMap(maps=(self._map(self._known(fold), X, self.training.metric(place)),))
+        return FeatureMap(maps=(self._map(self._known(fold), X, self.training.metric(fold)),))
 
-    def _known(self, fold: int | None) -> BoolArray:
+    def _known(self, fold: Fold | None) -> BoolArray:
         """Samples that are not in a fold, (N,)."""
         n = len(self.training.X)
-        return np.ones(n, bool) if fold is None else ~self.training.out((0, fold))
+        return np.ones(n, bool) if fold is None else ~self.training.out(fold)
 
     def _map(self, samples: BoolArray, X: FloatArray, metric: Metric) -> "Metric | KernelMap":
         """The metric of some samples (N,) of X (N, D), or the kernel in it."""

@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.utils import gen_batches
 
 from bsdr_models.bsdr.feature_map import FeatureMap, MapLearner
-from bsdr_models.data.training import Training
+from bsdr_models.data.training import Fold, Training
 from bsdr_models.learned_metric.metric import ClassBasis, Metric, MetricName
 from bsdr_models.learned_metric.weights import MetricWeights
 from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray
@@ -188,7 +188,7 @@ class ViewLearner(MapLearner):
                 training.X[np.ix_(order, columns)],
                 None if training.classes is None else training.classes[order],
                 training.units[columns],
-                [training.divisions[0][order]],
+                [own[order] for own in training.divisions],
                 n_folds=training.n_folds,
                 share=training.share,
             )
@@ -196,7 +196,7 @@ class ViewLearner(MapLearner):
         ]
         return cls(training=training, kernel=kernel, views=views, weights=tuple(weights))
 
-    def learn(self, fold: int | None = None) -> FeatureMap:
+    def learn(self, fold: Fold | None = None) -> FeatureMap:
         """The maps learned from all samples, or from those that are not in a fold."""
         training = self.training
         known = self._known(fold)
@@ -205,7 +205,7 @@ class ViewLearner(MapLearner):
             classes = ClassBasis.of(training.classes[known], training.share)
         maps = []
         for (_, columns), weights in zip(self.views, self.weights, strict=True):
-            row = weights.every if fold is None else weights.without[0][fold]
+            row = weights.every if fold is None else weights.without[fold[0]][fold[1]]
             X = training.X[:, columns]
             metric = Metric.learn(X[known], classes, row, training.units[columns], centred=True)
             maps.append(self._map(known, X, metric))
