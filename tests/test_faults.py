@@ -236,6 +236,7 @@ def test_jitter_is_logged_with_the_name_of_the_matrix(caplog):
         cholesky(-singular, name="a block")
 
 
+@pytest.mark.slow  # compiles
 def test_without_a_writable_folder_nothing_is_cached(tmp_path):
     """A read-only installation, and a home where nothing can be written."""
     package = tmp_path / "bsdr_models"
