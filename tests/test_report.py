@@ -143,6 +143,7 @@ def stack(wine):
     return StackedClassifier([("only", BM2PCAClassifier())], random_state=0).fit(*wine)
 
 
+@pytest.mark.slow
 def test_a_stack_is_reported_with_the_paper_to_cite(stack, tmp_path):
     assert stack.citation() in page_of(stack, tmp_path / "stack.html").text
 

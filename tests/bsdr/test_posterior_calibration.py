@@ -22,6 +22,7 @@ def assert_calibrated(case, n_sets):
     assert abs(held - 0.9) < 0.02 * np.sqrt(500 / n_sets), held
 
 
+@pytest.mark.slow
 def test_draws_of_a_few_sets_are_calibrated():
     assert_calibrated("classes, D > N", 20)
 

@@ -124,7 +124,7 @@ CONSTANT = ".* features are constant in the training samples"
 def pytest_generate_tests(metafunc):
     """Estimators, cases that these take in turn, and the checks of scikit-learn.
 
-    Of a check the form of 64-bit samples that cannot be written to; the fast tests ask one
+    Of a check the form of 64-bit samples that cannot be written to; the fast tests ask the first
     estimator.
     """
     given = set()
@@ -153,9 +153,9 @@ def pytest_generate_tests(metafunc):
             if kind not in checks.setdefault(name, {}) or last:
                 checks[name][kind] = model, check
     cases = []
-    for number, (name, own) in enumerate(checks.items()):
+    for name, own in checks.items():
         for i, (kind, case) in enumerate(own.items()):
-            marks = [] if (i - number) % len(own) == 0 else pytest.mark.slow
+            marks = [] if i == 0 else pytest.mark.slow
             cases.append(pytest.param(*case, id=f"{kind}-{name}", marks=marks))
     metafunc.parametrize(("model", "check"), cases)
 
