@@ -185,6 +185,7 @@ def case(request, uncompiled):
     ("case", "call"),
     CASES,
     indirect=["case"],
+    scope="module",
     ids=[f"{name}-{call.__name__}" for name, call in CASES],
 )
 def test_call(case, call):
