@@ -1,6 +1,6 @@
 """Every declared model takes every call of PyMC."""
 
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import pymc as pm
@@ -163,11 +163,10 @@ BUILT = {}
 SHALLOW = {"max_treedepth": 2, "early_max_treedepth": 2}
 
 
-@pytest.fixture(scope="module")
-def case(request, uncompiled):
+@cache
+def sampled(name):
     """A model, and a trace of a few steps of NUTS."""
-    BUILT["name"], BUILT["build"] = request.param, MODELS[request.param]
-    model = BUILT["build"]()
+    model = MODELS[name]()
     options = {
         "compute_convergence_checks": False,
         "nuts_sampler": "pymc",
@@ -181,13 +180,10 @@ def case(request, uncompiled):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("uncompiled")
 @pytest.mark.parametrize(
-    ("case", "call"),
-    CASES,
-    indirect=["case"],
-    scope="module",
-    ids=[f"{name}-{call.__name__}" for name, call in CASES],
+    ("name", "call"), CASES, ids=[f"{name}-{call.__name__}" for name, call in CASES]
 )
-def test_call(case, call):
-    model, trace = case
-    call(model, trace)
+def test_call(name, call):
+    BUILT["name"], BUILT["build"] = name, MODELS[name]
+    call(*sampled(name))
