@@ -73,7 +73,9 @@ def test_shrinkage_lda_is_not_overconfident_on_few_samples():
     assert found < min(plain, np.log(2.0))
 
 
-@pytest.mark.parametrize("make", [shrinkage_lda, logistic_regression, pls_da])
+@pytest.mark.parametrize(
+    "make", [shrinkage_lda, logistic_regression, pytest.param(pls_da, marks=pytest.mark.slow)]
+)
 def test_settings_are_chosen_for_new_groups(make):
     """Samples five times, with labels at random: only groups show that nothing is predicted."""
     rng = np.random.default_rng(0)

@@ -91,6 +91,7 @@ def test_a_sample_is_predicted_without_its_label(classes, model):
     np.testing.assert_array_equal(first["probability"], second["probability"])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:no evidence that the targets depend on X")
 @pytest.mark.parametrize("name", ["BSDR", "BM2PCA"])
 def test_arbitrary_labels_separate_in_the_fit_alone(name):
@@ -207,7 +208,7 @@ def test_reused_settings_of_a_weak_signal_keep_the_part_of_the_class_frequencies
 def test_features_of_a_pipeline_keep_the_names_of_its_columns():
     X, y = load_wine(return_X_y=True, as_frame=True)
     model = make_pipeline(StandardScaler(), BM2PCAClassifier(random_state=0))
-    tree = cross_validated_map(model, X[::3], y[::3], random_state=0)
+    tree = cross_validated_map(model, X[::3], y[::3], cv=2, random_state=0)
     assert tree["posterior"]["feature"].to_numpy().tolist() == list(X.columns)
     assert dict(json.loads(tree.attrs["summary"]))["model"] == "StandardScaler, BM2PCAClassifier"
 

@@ -193,9 +193,9 @@ def test_positions_of_dgplvm_are_judged_up_to_rotation():
 
 
 def test_subspace_of_many_features_takes_little_room():
-    """Of 18 million entries a thousand are looked at; all of them would take 5 GB."""
+    """Of two million entries a thousand are looked at; all of them would take half a gigabyte."""
     rng = np.random.default_rng(13)
-    loadings = rng.standard_normal((2, 16, 6000, 1))
+    loadings = rng.standard_normal((2, 16, 2000, 1))
     variables = {"projection": (("feature", "component"), loadings)}
     variables["coef"] = (), rng.standard_normal((2, 16))
     tree = planted(variables, model="bsdr", inference_method="gibbs")

@@ -21,6 +21,7 @@ def quiet():
         yield
 
 
+@pytest.mark.slow
 def test_coverage_has_a_row_per_engine(tmp_path):
     short = {
         "mean field": {},
@@ -131,6 +132,7 @@ def test_nearest_undoes_a_signed_permutation():
     np.testing.assert_allclose(coverage.nearest(draws, true @ turn), turn.T)
 
 
+@pytest.mark.slow
 def test_labels_are_simulated_with_the_probabilities_of_the_model():
     """The likelihood of the package, averaged over draws of the prior, is the share of a label.
 

@@ -142,19 +142,25 @@ class Tired(PaperBSDRClassifier):
         return self
 
 
+SHORT_CLIMB = {"optimization": Optimization(max_iter=20), "random_state": 0}
+cut_short = pytest.mark.filterwarnings("ignore:mean field stopped after max_iter")
+
+
+@cut_short
 @pytest.mark.parametrize("last", [1, 2])
 def test_no_map_without_a_fold(last):
     Tired.fits, Tired.last = 0, last
     with pytest.raises(KeyboardInterrupt):
-        cross_validated_map(Tired(random_state=0), X, y, cv=4)
+        cross_validated_map(Tired(**SHORT_CLIMB), X, y, cv=4)
     assert Tired.fits == last
 
 
+@cut_short
 def test_a_map_of_the_folds_until_an_interrupt():
     Tired.fits, Tired.last = 0, 4  # all samples, two folds, and the one that is cut short
     with pytest.warns(UserWarning, match="interrupted: the samples are those of 2 of 5 folds"):
-        tree = cross_validated_map(Tired(random_state=0), X, y, cv=5, random_state=0)
-    whole = cross_validated_map(PaperBSDRClassifier(random_state=0), X, y, cv=5, random_state=0)
+        tree = cross_validated_map(Tired(**SHORT_CLIMB), X, y, cv=5, random_state=0)
+    whole = cross_validated_map(PaperBSDRClassifier(**SHORT_CLIMB), X, y, cv=5, random_state=0)
     assert tree.attrs["interrupted"] == 1
     assert whole.attrs["interrupted"] == 0
     samples = whole["predictions"].dataset
@@ -236,6 +242,7 @@ def test_jitter_is_logged_with_the_name_of_the_matrix(caplog):
         cholesky(-singular, name="a block")
 
 
+@pytest.mark.slow  # compiles
 def test_without_a_writable_folder_nothing_is_cached(tmp_path):
     """A read-only installation, and a home where nothing can be written."""
     package = tmp_path / "bsdr_models"

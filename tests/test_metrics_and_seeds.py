@@ -134,6 +134,7 @@ def test_signal_is_judged_by_held_out_samples():
     assert "too few" not in lack_of_signal({"held_out_gain": -0.1, "held_out_gain_se": 0.04})
 
 
+@pytest.mark.slow
 def test_chance_is_rarely_called_a_signal():
     """Calibrated scores of 60 samples without signal, the best of four settings."""
     rng, found = np.random.default_rng(5), 0

@@ -98,8 +98,8 @@ VARIANTS = {
 }
 # What the fast tests ask: one of each class, and of each kind of samples and targets.
 QUICK = {
-    *("bsdr", "bsdr, label sets", "bsdr, outputs", "bsdr, kernels of views"),
-    *("bsdr, paper", "bm2pca, gaps", "bm2pca, unlabeled", "bm2pca, paper", "bm2pca, reals"),
+    *("bsdr, outputs", "bsdr, kernels of views"),
+    *("bsdr, paper, wide", "bm2pca, gaps", "bm2pca, unlabeled", "bm2pca, paper", "bm2pca, reals"),
     *("dgplvm", "dgplvm, paper"),
 }
 
@@ -205,11 +205,19 @@ def small():
     return fitted(PaperBSDRClassifier(), MEAN_FIELD, "dense", "class")
 
 
-@pytest.fixture
-def saved(small, tmp_path):
-    """Its file."""
-    path = tmp_path / "model.skops"
+@pytest.fixture(scope="module")
+def contents(small, tmp_path_factory):
+    """Bytes of its file."""
+    path = tmp_path_factory.mktemp("saved") / "model.skops"
     small[0].save(path)
+    return path.read_bytes()
+
+
+@pytest.fixture
+def saved(contents, tmp_path):
+    """A file of these."""
+    path = tmp_path / "model.skops"
+    path.write_bytes(contents)
     return path
 
 
@@ -518,7 +526,7 @@ def test_files_of_other_kinds(tmp_path, small):
 
 def test_a_file_cut_anywhere(saved):
     whole = saved.read_bytes()
-    for length in {*range(1, len(whole), 997), *range(len(whole) - 50, len(whole))}:
+    for length in {*range(1, len(whole), 4999), *range(len(whole) - 25, len(whole))}:
         saved.write_bytes(whole[:length])
         assert_refused(saved, "not a zip file")
 
@@ -529,7 +537,7 @@ def test_one_wrong_byte_anywhere(saved, small):
     whole = bytearray(saved.read_bytes())
     draw = random.Random(0)
     n_refused = 0
-    for place in draw.sample(range(len(whole)), 100):
+    for place in draw.sample(range(len(whole)), 40):
         kept = whole[place]
         whole[place] ^= 1 << draw.randrange(8)
         saved.write_bytes(whole)
@@ -540,7 +548,7 @@ def test_one_wrong_byte_anywhere(saved, small):
         else:
             assert_same(back.predict_proba(X), model.predict_proba(X))
         whole[place] = kept
-    assert n_refused > 75
+    assert n_refused > 30
 
 
 @pytest.mark.parametrize(
@@ -755,9 +763,8 @@ def places(node):
 
 
 @pytest.mark.parametrize("value", [None, -1, 10**30, "", "numpy", [], {}, 1.5, "another", "none"])
-def test_a_schema_changed_anywhere_is_refused_or_holds_no_code(value, saved, small):
+def test_a_schema_changed_anywhere_is_refused_or_holds_no_code(value, contents, saved, small):
     """At sixty places: an error of one kind, or a model whose methods are its own."""
-    contents = saved.read_bytes()
     rng = np.random.default_rng(len(str(value)))
     for _ in range(6):
         saved.write_bytes(contents)

@@ -16,6 +16,7 @@ from bsdr_models.learned_metric.metric import ALONE, NAMES
 WINE = load_wine(return_X_y=True)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_scikit_learn_checks():
     check_estimator(SupervisedWhitening())

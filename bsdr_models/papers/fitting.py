@@ -258,7 +258,7 @@ class SampledClassifier(PaperClassifier):
 
     def _size(self, context: Context) -> int:
         """Number of components."""
-        return self.n_components
+        return int(self.n_components)
 
     def _dims(self) -> Mapping[str, tuple[str, ...]]:
         """Dims of the variables."""

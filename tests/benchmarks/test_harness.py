@@ -202,6 +202,7 @@ def test_maps_that_differ_by_rotation_and_scale_are_the_same():
     assert 0.05 < maps.change(first, turned + 0.3 * noise) < maps.change(first, turned + noise) < 1
 
 
+@pytest.mark.slow
 def test_changes_with_the_seed_are_those_of_the_first_reported_split():
     """A projection without randomness is the same; other splits have one fit."""
     first = accuracy.evaluate(WINE, "PCA", REPORTING_SEEDS.start)
@@ -210,6 +211,7 @@ def test_changes_with_the_seed_are_those_of_the_first_reported_split():
     assert "variation" not in accuracy.evaluate(WINE, "PCA", REPORTING_SEEDS.start + 1)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*are constant")
 @pytest.mark.filterwarnings("ignore:.* samples are unlike the training samples")
 def test_classifiers_and_models_are_drawn_in_the_plane_of_their_predictions():

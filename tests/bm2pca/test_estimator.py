@@ -192,10 +192,10 @@ def test_probabilities_of_the_paper_are_the_softmax_of_mean_class_scores(target,
     y = (scores > 0.0).astype(int)
     if target != "labels":
         y = scores[:, : 2 if target == "two classes" else 3].argmax(axis=1)
-    few = Sampling(draws=40, tune=40, chains=2)
-    model = PaperBM2PCAClassifier(3, inference=inference, sampling=few, random_state=0)
+    few = Sampling(draws=20, tune=20, chains=2)
+    model = PaperBM2PCAClassifier(3, inference=inference, sampling=few, max_iter=50, random_state=0)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # short chains
+        warnings.simplefilter("ignore")  # short chains and ascents
         model.fit(X[:40], y[:40])
     scaled = (X - model.mean_) / model.scale_
     mean = model.idata_["posterior"].dataset.mean(("chain", "draw"))
@@ -219,6 +219,7 @@ def test_samples_without_a_label_contribute_their_features():
     assert model.score(X[20:], y[20:]) > 0.7
 
 
+@pytest.mark.slow
 def test_one_class_against_the_rest_as_the_paper_prints_it():
     X, y = load_wine(return_X_y=True)
     model = OneVsRestClassifier(PaperBM2PCAClassifier(3, random_state=0)).fit(X[::2], y[::2])

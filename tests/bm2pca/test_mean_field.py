@@ -29,7 +29,7 @@ def test_no_single_update_lowers_the_bound(lab, case, initial):
         lab.check_monotone(lab.make_problem(case, seed=seed), seed=seed, initial=initial)
 
 
-@pytest.mark.parametrize("cost", [0.01, 40.0, 1000.0])
+@pytest.mark.parametrize("cost", [0.01, 1000.0])
 def test_no_single_update_lowers_the_bound_under_the_flat_priors_of_the_paper(lab, case, cost):
     """Precisions run over many orders of magnitude here."""
     problem = lab.make_problem(case, priors=PAPER, cost=cost)

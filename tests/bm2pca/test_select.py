@@ -227,7 +227,14 @@ def make_settings(y):
     return FitSettings(n_components=2, multiclass=y.ndim == 1, exclusive=y.ndim == 1)
 
 
-@pytest.mark.parametrize("kind", ["classes", "labels", "unlabelled", "wide"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "unlabelled",
+        "wide",
+        *(pytest.param(k, marks=pytest.mark.slow) for k in ("classes", "labels")),
+    ],
+)
 def test_held_out_predictions_do_not_depend_on_held_out_labels(kind):
     """The metric of a fold, weights of its candidates included, does not know its labels."""
     X, y, rng = make_samples(d=100 if kind == "wide" else D)

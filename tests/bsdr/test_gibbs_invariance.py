@@ -120,14 +120,10 @@ CASES = [
     for i, kind in enumerate(KINDS)
     for j, target in enumerate(TARGETS)
 ]
-# The case of the fast tests.
-FAST = ("rowwise", "multilabel")
 
 
-@pytest.mark.parametrize(
-    ("kind", "target", "size"),
-    [pytest.param(*case, marks=[] if case[:2] == FAST else pytest.mark.slow) for case in CASES],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "target", "size"), CASES)
 def test_joint_is_invariant(drift, kind, target, size):
     name, error = drift(kind, target, size, n_chains=8000, n_sweeps=8, seed=1)
     assert abs(error) < BOUND, name

@@ -340,7 +340,7 @@ def with_random_labels(n, d, k, share, seed):
 
 
 @pytest.mark.filterwarnings("ignore:Laplace's approximation is not to be trusted")
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(s, marks=pytest.mark.slow) for s in (1, 2))])
 @pytest.mark.parametrize(("n", "d", "k", "share"), [(150, 4, 3, 0.03), (400, 10, 5, 0.05)])
 def test_wrong_labels_do_not_send_the_scale_to_infinity(n, d, k, share, seed):
     """Where the posterior is not concave."""

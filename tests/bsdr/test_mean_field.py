@@ -36,18 +36,18 @@ def test_bound_is_the_monte_carlo_expectation(lab, kind, spectral, target, size)
 
 @every_problem
 def test_no_single_update_lowers_the_bound(lab, kind, spectral, target, size):
-    for seed in range(4):
+    for seed in range(2):
         problem = lab.make_problem(kind, target, size, spectral=spectral, seed=seed)
         lab.check_monotone(problem, seed=seed)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))  # and so each size
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("latent_scale", [0.1, 1.0])
 def test_no_single_update_lowers_the_bound_under_sparse_priors(lab, kind, seed, latent_scale):
     """Precisions span many orders of magnitude."""
     priors = Priors(projection_shape=1e-3, projection_rate=1e-3, latent_scale=latent_scale)
-    size = SIZES[seed % 3]
+    size = SIZES[seed]
     problem = lab.make_problem(kind, "multiclass", size, priors=priors, seed=seed)
     lab.check_monotone(problem, seed=seed, n_updates=150)
 

@@ -32,7 +32,7 @@ def peak(work):
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("shape", [(320, 300), (150, 1200)])
+@pytest.mark.parametrize("shape", [(160, 150), (75, 600)])
 @pytest.mark.parametrize("kind", ["entrywise", "columnwise", "rowwise"])
 def test_memory_of_a_fit_is_that_of_a_few_matrices_for_any_number_of_components(kind, shape):
     rng, r = np.random.default_rng(0), 24
@@ -52,18 +52,19 @@ def test_memory_of_a_fit_is_that_of_a_few_matrices_for_any_number_of_components(
     assert peak(fit) < limit
 
 
+@pytest.mark.filterwarnings("ignore:mean field stopped after max_iter")
 def test_memory_of_prediction_is_linear_in_the_number_of_samples():
     rng = np.random.default_rng(1)
     X = rng.standard_normal((60, 4))
     model = PaperBSDRClassifier(
         2,
         priors=Priors(latent_scale=0.5),
-        optimization=Optimization(max_iter=2000),
+        optimization=Optimization(max_iter=20),
         random_state=0,
     )
     model.fit(X, (X[:, 0] > 0.0).astype(int))
     X_new = rng.standard_normal((8000, 4))
-    model.predict_proba(X_new)
+    model.predict_proba(X_new[:10])  # compiles
     assert peak(lambda: model.predict_proba(X_new)) < FLOAT * len(X_new) ** 2 / 8
     assert peak(lambda: model.transform(X_new)) < FLOAT * len(X_new) ** 2 / 8
 

@@ -30,8 +30,8 @@ from bsdr_models.papers.bsdr import SAMPLING
 
 FEW_DRAWS = {
     "inference": "gibbs",
-    "sampling__draws": 30,
-    "sampling__tune": 30,
+    "sampling__draws": 12,
+    "sampling__tune": 12,
     "sampling__chains": 2,
 }
 EXACT = {"sampling__chains": 1, "sampling__draws": 16, "temperature": 1.0, "random_state": 0}
@@ -46,10 +46,8 @@ CLASSIFIERS = {
     ),
     "bsdr_gibbs": PaperBSDRClassifier(priors=SAMPLING, random_state=0).set_params(**FEW_DRAWS),
     "bm2pca": BM2PCAClassifier().set_params(**FREE),
-    "bm2pca_paper": PaperBM2PCAClassifier(random_state=0),
-    "bm2pca_gibbs": PaperBM2PCAClassifier(2, random_state=0).set_params(
-        **FEW_DRAWS | {"sampling__draws": 8, "sampling__tune": 8}
-    ),
+    "bm2pca_paper": PaperBM2PCAClassifier(2, random_state=0),
+    "bm2pca_gibbs": PaperBM2PCAClassifier(2, random_state=0).set_params(**FEW_DRAWS),
     "dgplvm": DGPLVMClassifier(random_state=0),
     "dgplvm_limit": DGPLVMClassifier(priors=DGPLVMPriors(weight=np.inf), random_state=0),
     "dgplvm_paper": PaperDGPLVMClassifier(
@@ -90,7 +88,7 @@ OF_ENGINES = {
 ALIKE = {
     *("bsdr_laplace", "bm2pca_gibbs"),
 }
-# What the fast tests always ask.
+# Of these the fast tests ask one.
 RECOMMENDED = {
     *("bsdr", "bm2pca", "dgplvm"),
     *("BSDRClassifier", "BM2PCAClassifier", "DGPLVMClassifier"),
@@ -126,7 +124,7 @@ CONSTANT = ".* features are constant in the training samples"
 def pytest_generate_tests(metafunc):
     """Estimators, cases that these take in turn, and the checks of scikit-learn.
 
-    Of a check the form of 64-bit samples that cannot be written to; the fast tests ask one
+    Of a check the form of 64-bit samples that cannot be written to; the fast tests ask the first
     estimator.
     """
     given = set()
@@ -155,24 +153,22 @@ def pytest_generate_tests(metafunc):
             if kind not in checks.setdefault(name, {}) or last:
                 checks[name][kind] = model, check
     cases = []
-    for number, (name, own) in enumerate(checks.items()):
+    for name, own in checks.items():
         for i, (kind, case) in enumerate(own.items()):
-            marks = [] if (i - number) % len(own) == 0 else pytest.mark.slow
+            marks = [] if i == 0 else pytest.mark.slow
             cases.append(pytest.param(*case, id=f"{kind}-{name}", marks=marks))
     metafunc.parametrize(("model", "check"), cases)
 
 
 def asked(forms, test):
-    """Estimators of a test: the recommended classifiers and one other are asked by the fast ones.
+    """Estimators of a test: the fast ones ask one recommended classifier and one other.
 
-    Which other one differs from test to test.
+    Which ones differs from test to test.
     """
-    others = [name for name in forms if name not in RECOMMENDED]
-    chosen = others[crc32(test.encode()) % len(others)]
-    return [
-        pytest.param(name, marks=() if name == chosen or name in RECOMMENDED else pytest.mark.slow)
-        for name in forms
-    ]
+    number = crc32(test.encode())
+    kinds = ([n for n in forms if (n in RECOMMENDED) == known] for known in (True, False))
+    chosen = {names[number % len(names)] for names in kinds if names}
+    return [pytest.param(name, marks=() if name in chosen else pytest.mark.slow) for name in forms]
 
 
 def in_turn(forms, cases):

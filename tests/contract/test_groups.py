@@ -308,6 +308,7 @@ COPIED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "copied"), [*zip(THREE, COPIED, strict=True)])
 def test_copies_of_noise_are_noise(name, copied, monkeypatch):
     """Probabilities of new samples are hardly worse than equal ones."""

@@ -65,8 +65,7 @@ def said(model, X):
 
 
 # All estimators read tables and targets by the same functions.
-READERS = ("PaperBSDRClassifier", "BM2PCARegressor")
-every_reader = pytest.mark.parametrize("kind", READERS)
+every_reader = pytest.mark.parametrize("kind", ["PaperBSDRClassifier", "BSDRRegressor"])
 
 
 def test_an_excel_file_is_a_table(tmp_path):
@@ -117,7 +116,9 @@ def test_the_index_labels_the_samples_in_trees_and_files(zoo, labels, tmp_path):
     make, expected = INDICES[labels]
     table = pd.DataFrame(zoo.X, columns=NAMES, index=make(len(zoo.X)))
     names = expected(table.index)
-    model = assert_labelled(zoo, "BM2PCAClassifier", table, names, names[5:8])
+    model = assert_labelled(zoo, "PaperBSDRClassifier", table, names, names[5:8])
+    if labels not in ("text", "numbers"):  # which the others are in files
+        return
     model.save(tmp_path / "model.skops")
     assert load(tmp_path / "model.skops").idata_["fit/obs"].equals(model.idata_["fit/obs"])
     model.idata_.to_netcdf(tmp_path / "tree.nc")
@@ -238,7 +239,7 @@ CHANGED = {
 }
 
 
-@every_reader
+@pytest.mark.parametrize("kind", ["PaperBSDRClassifier", "BM2PCARegressor"])  # which can impute
 @pytest.mark.parametrize("change", CHANGED)
 @pytest.mark.parametrize("library", ["pandas", "polars", "xarray"])
 def test_changed_columns_are_refused_by_name(zoo, fitted_to_table, kind, library, change):

@@ -217,7 +217,7 @@ def fitted(X, y, **more):
     return DGPLVMClassifier().set_params(**{"random_state": 0} | more).fit(X, y)
 
 
-@pytest.mark.parametrize("groups", [None, np.arange(90) // 6])
+@pytest.mark.parametrize("groups", [np.arange(90) // 6, pytest.param(None, marks=pytest.mark.slow)])
 def test_more_samples_than_the_largest_number_are_a_subsample(monkeypatch, groups):
     """The fit is that of the subsample, with the same share of every class, in its order."""
     X, y = make_data(90, 6)

@@ -56,20 +56,20 @@ def run(engine, model, seed, **options):
 
 
 def test_nuts_finds_a_conjugate_posterior(model, y, fast_nuts, capfd):
-    options = {"draws": 400, "tune": 300, "chains": 2, "target_accept": 0.8}
+    options = {"draws": 200, "tune": 200, "chains": 2, "target_accept": 0.8}
     bias, sampled = run(sample_nuts, model, 1, **options)
     mean, sd = exact(y)
-    assert bias.shape == (2, 400, 2)
+    assert bias.shape == (2, 200, 2)
     # NUTS has at least 100 effective draws of a normal here: four standard errors.
     np.testing.assert_allclose(bias.mean(axis=(0, 1)), mean, atol=4 * sd / 10)
     np.testing.assert_allclose(bias.std(axis=(0, 1)), sd, rtol=0.3)
-    assert sampled.sample_stats["diverging"].shape == (2, 400)
+    assert sampled.sample_stats["diverging"].shape == (2, 200)
     assert not sampled.interrupted
     assert capfd.readouterr() == ("", "")
 
 
 def test_the_seed_decides_the_draws(model, fast_nuts):
-    options = {"draws": 5, "tune": 20, "chains": 1}
+    options = {"draws": 5, "tune": 5, "chains": 1}
     one, same, other = (run(sample_nuts, model, seed, **options)[0] for seed in (3, 3, 4))
     np.testing.assert_array_equal(one, same)
     assert not np.array_equal(one, other)
@@ -153,7 +153,7 @@ def test_nuts_by_a_given_covariance_learns_only_the_step(model, y, fast_nuts):
     mean, sd = exact(y)
     starts = [{"bias": mean + 20.0 * sd}, {"bias": mean - 20.0 * sd}]
     options = {"covariance": sd**2 * np.eye(2), "starts": starts}
-    bias, sampled = run(sample_nuts, model, 6, draws=400, tune=100, chains=2, **options)
+    bias, sampled = run(sample_nuts, model, 6, draws=200, tune=60, chains=2, **options)
     np.testing.assert_allclose(bias.mean(axis=(0, 1)), mean, atol=4 * sd / 10)
     np.testing.assert_allclose(bias.std(axis=(0, 1)), sd, rtol=0.3)
     # In units of the standard deviation a step of order one is stable up to two.

@@ -67,7 +67,7 @@ def test_find_map_ends_where_jittered_starts_do(name):
     assert own > jittered - 1e-2
 
 
-@pytest.mark.parametrize("r", [1, 2])
+@pytest.mark.parametrize("r", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_find_map_ends_at_the_mode_of_the_engine_of_bm2pca(r):
     model = bm2pca.build_model(X, Y, n_components=r)
     n = len(X)

@@ -4,6 +4,7 @@ import base64
 import importlib.util
 import re
 import socket
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from nbformat import NotebookNode
 from PIL import Image
 from sklearn import model_selection
 
+import bsdr_models
+from bsdr_models import compare_models
 from bsdr_models.options import Options, Sampling
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,7 +78,7 @@ def test_names_no_machine(path):
 
 @pytest.fixture
 def few_draws(monkeypatch):
-    """Samplers are cut short: the committed outputs, with which the text agrees, are of long runs."""
+    """Samplers and folds are cut short: the committed outputs, of which the text is, are of all."""
 
     def check(self):
         Options.__post_init__(self)
@@ -88,9 +91,14 @@ def few_draws(monkeypatch):
     def permute(*args, original=model_selection.permutation_test_score, **options):
         return original(*args, **options | {"n_permutations": 2})
 
+    def validate(*args, original=model_selection.ValidationCurveDisplay.from_estimator, **options):
+        return original(*args, **options | {"cv": options["cv"][:2]})
+
     monkeypatch.setattr(Sampling, "__post_init__", check)
     monkeypatch.setattr(pm, "sample", sample)
     monkeypatch.setattr(model_selection, "permutation_test_score", permute)
+    monkeypatch.setattr(model_selection.ValidationCurveDisplay, "from_estimator", validate)
+    monkeypatch.setattr(bsdr_models, "compare_models", partial(compare_models, cv=2))
     monkeypatch.setattr(pm.NUTS.__init__, "__defaults__", (None, 1, 1))  # depths of the trees
 
 

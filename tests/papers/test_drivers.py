@@ -32,7 +32,8 @@ def of_bm2pca(X, y):
     return bm2pca.mean_field, data, BM2PCAPriors(), PaperBM2PCAClassifier(2, C=1.0, random_state=0)
 
 
-@pytest.mark.parametrize("name", ["iris", pytest.param("wine", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["iris", "wine"])
 @pytest.mark.parametrize("model", [of_bsdr, of_bm2pca])
 def test_fits_end_within_a_hundredth_of_a_nat_of_a_long_run(model, name):
     X, y = SETS[name](return_X_y=True)

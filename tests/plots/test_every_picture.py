@@ -184,7 +184,7 @@ def undrawn_labels(figure):
     return found
 
 
-@pytest.mark.parametrize("loc", ["center", "left", "right"])
+@pytest.mark.parametrize("loc", ["center", "left"])
 def test_a_title_set_later_replaces_the_heading_above_the_caption(loc):
     ax = draw("plot_map")
     ax.set_title("My title", loc=loc)
@@ -213,10 +213,11 @@ def _is_number(text):
     return text.replace("\N{MINUS SIGN}", "").replace(".", "").isdigit() or not text
 
 
-# Every tree is drawn by two of the plots, and every plot draws at least two trees.
+# Every tree is drawn by two of the plots, of which the fast tests ask one, and every plot draws at
+# least two trees.
 OF_TREES = [name for name in PLOTS if name != "plot_comparison"]
 PAIRS = [
-    (name, source)
+    pytest.param(name, source, marks=[pytest.mark.slow] * ((i - k) % len(OF_TREES)))
     for i, name in enumerate(OF_TREES)
     for k, source in enumerate(MODELS)
     if (i - k) % len(OF_TREES) < 2
@@ -235,7 +236,7 @@ def test_every_plot_draws_every_tree_or_says_why_not(name, source):
         plt.close("all")
 
 
-@pytest.mark.parametrize("times", [3.0, 30.0, 1e6])
+@pytest.mark.parametrize("times", [3.0, 1e6])
 def test_samples_far_off_leave_the_picture_readable(times):
     tree = fitted("bsdr").copy()
     for name in ("t2", "q_residual"):
@@ -254,7 +255,10 @@ def test_a_comparison_with_a_model_that_fails():
     check_readable(plots.plot_comparison(comparison()))
 
 
-@pytest.mark.parametrize("name", PLOTS)
+@pytest.mark.parametrize(
+    "name",
+    [n if n == "plot_map" else pytest.param(n, marks=pytest.mark.slow) for n in PLOTS],
+)
 def test_two_axes_fit_a_constrained_figure(name):
     """In given axes too, smaller than the plot would make its own."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(14, 5.5), layout="constrained")
@@ -294,6 +298,7 @@ def test_names_are_no_formulas(name):
     assert all(each in drawn for each in FORMULAS)
 
 
+@pytest.mark.slow
 def test_a_report_has_every_picture_of_names_like_formulas(tmp_path):
     model, X, y = named_by_formulas()
     page = report(model, tmp_path / "page.html", X, y).read_text(encoding="utf-8")

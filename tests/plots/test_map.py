@@ -77,7 +77,9 @@ FITTED = {
 }
 
 
-@pytest.mark.parametrize("name", FITTED)
+@pytest.mark.parametrize(
+    "name", [n if n == "bm2pca" else pytest.param(n, marks=pytest.mark.slow) for n in FITTED]
+)
 def test_the_background_under_a_new_sample_is_its_predicted_probability(name):
     X, y = load_wine(return_X_y=True)
     model = FITTED[name]().fit(X[::3], y[::3])

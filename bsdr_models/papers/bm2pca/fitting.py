@@ -231,7 +231,7 @@ class PaperBM2PCAClassifier(SampledClassifier):
 
     def _size(self, context: Context) -> int:
         """Number of components, at most that of the features that vary."""
-        return min(self.n_components, context.X.shape[1])
+        return min(int(self.n_components), context.X.shape[1])
 
     def _declare(self, context: Context) -> "pm.Model":
         from bsdr_models.papers.bm2pca.model import build_model

@@ -226,7 +226,7 @@ class PaperDGPLVMClassifier(PaperClassifier):
 
     def _size(self, context: Context) -> int:
         """Number of components."""
-        return self.n_components or min(2, len(context.labels) - 1)
+        return int(self.n_components or min(2, len(context.labels) - 1))
 
     def _declare(self, context: Context) -> "pm.Model":
         from bsdr_models.papers.dgplvm.model import build_model
