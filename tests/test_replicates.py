@@ -107,6 +107,28 @@ class TestReplicates:
             found.append(noticed(X, subject % n_classes))
         assert sum(found) >= 9
 
+    @pytest.mark.parametrize("icc", [0.7, 0.86])
+    def test_noise_of_subjects_in_few_features_is_noticed(self, icc):
+        noticed = []
+        for seed in range(10):
+            rng = np.random.default_rng(seed)
+            subject = np.repeat(np.arange(24), 5)
+            y = rng.permutation(np.arange(24) % 2)[subject]
+            X = np.sqrt(icc) * rng.standard_normal((24, 10))[subject]
+            X += np.sqrt(1.0 - icc) * rng.standard_normal((120, 10))
+            noticed.append(rests_on_neighbours(X, np.eye(2)[y], y))
+        assert np.mean(noticed) >= 0.9
+
+    @pytest.mark.parametrize("n", [40, 100, 300])
+    def test_curved_boundaries_are_not_noticed(self, n):
+        for seed in range(5):
+            rng = np.random.default_rng(seed)
+            y = np.arange(n) % 2
+            angle = rng.uniform(0.0, 2.0 * np.pi, n)
+            ring = (1.0 + y)[:, None] * np.column_stack([np.cos(angle), np.sin(angle)])
+            X = ring + 0.2 * rng.standard_normal((n, 2))
+            assert not rests_on_neighbours(X, np.eye(2)[y], y)
+
     def test_samples_without_a_class_have_no_part(self):
         X, subject = subjects(0.7)
         y = np.where(np.arange(120) % 6 == 0, -1, subject % 2)

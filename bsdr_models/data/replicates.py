@@ -3,15 +3,16 @@ r"""Samples that are not independent: their effective number, and a warning of r
 With groups, weights of samples follow from intraclass correlations [1]_. Without, a fit warns if
 predictions rest on near neighbours, as those of repeated measures do.
 
-Each sample is left out of a ridge regression of the targets together with its k nearest neighbours,
-and with k random samples of the same classes instead. For independent samples these differ little.
-Replicates of one subject, copies and synthetic samples tell each other's class, and without them
-the gain over the class frequencies is lost. Leaving a set S out of N samples is closed form: with
+Each sample is left out of a ridge regression of the targets, linear or of radial basis functions,
+together with its k nearest neighbours, and with k random samples of the same classes instead. For
+independent samples these differ little. Replicates of one subject, copies and synthetic samples
+tell each other's class, and without them the gain over the class frequencies is lost. Leaving a set
+S out of N samples is closed form: with
 
 .. math::
     A = (K + c\, 1 1^\top + \lambda I)^{-1},
 
-K the inner products of the samples and Y the targets less their means, the residuals of S are
+K the kernel of the samples and Y the targets less their means, the residuals of S are
 :math:`(A_{SS})^{-1} [A Y]_S`. The intercept, of variance c, is there since centring all samples
 first would leak the targets of S.
 
@@ -34,7 +35,7 @@ LEFT_OUT = (1, 4, 9, 14)
 # of clusters.
 OF_CLASS = 4
 OF_ALL = 10
-# Lambda and c, in units of the mean squared length of a sample.
+# Lambda and c, in units of the mean variance of a sample in the kernel.
 RIDGE = 0.3
 INTERCEPT = 30.0
 # Sets of random samples.
@@ -91,15 +92,28 @@ def rests_on_neighbours(X: Rows, targets: FloatArray, strata: IntArray | None = 
     size = float(np.trace(gram)) / n
     if size == 0.0 or not targets.var(axis=0).any():
         return False
-    A = np.linalg.inv(gram + INTERCEPT * size + RIDGE * size * np.eye(n))
-    solved = A @ (targets - targets.mean(axis=0))
     order = np.argsort(distance, axis=1)
+    np.fill_diagonal(distance, 0.0)
+    typical = float(np.median(distance[~np.eye(n, dtype=np.bool_)]))
+    kernels = [gram / size]
+    if typical > 0.0:
+        kernels.append(np.exp(-0.5 * distance / typical))
     most = n // OF_ALL
     if strata is None:
         strata = np.zeros(n, dtype=np.int64)
     else:
         count = np.bincount(strata)
         most = int(count[count > 1].min(initial=n)) // OF_CLASS
+    return any(_rests_in(kernel, order, targets, strata, most) for kernel in kernels)
+
+
+def _rests_in(
+    kernel: FloatArray, order: IntArray, targets: FloatArray, strata: IntArray, most: int
+) -> bool:
+    """Whether predictions by a kernel (N, N) rest on at most so many neighbours, nearest first."""
+    n = len(kernel)
+    A = np.linalg.inv(kernel + INTERCEPT + RIDGE * np.eye(n))
+    solved = A @ (targets - targets.mean(axis=0))
     rng = np.random.default_rng(0)
     for k in LEFT_OUT:
         if k > max(most, 1):
