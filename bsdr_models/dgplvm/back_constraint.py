@@ -144,11 +144,15 @@ def make_mapping(
     noise: float,
     mean_variance: float = MAP_MEAN_VARIANCE,
     squares: FloatArray | None = None,
+    typical: float | None = None,
 ) -> MappingPrior:
-    """Prior on samples (N, D) of at least two, whose squared distances may be known; width is g."""
+    """Prior on samples (N, D) of at least two; width is g.
+
+    Their squared distances (N, N) and the typical one may be known.
+    """
     if squares is None:
         squares = squared_distances(X)
-    decay = width / (2.0 * typical_distance(squares))
+    decay = width / (2.0 * (typical or typical_distance(squares)))
     cov = np.exp(-decay * squares)
     cov += mean_variance
     cov[np.diag_indices_from(cov)] += noise

@@ -58,8 +58,6 @@ SEARCH_PROBLEMS = 10
 LAPSE = 0.003
 # Power of the relative variance by which log odds are divided.
 DAMPING = 0.25
-# Tolerance of an approximation during optimisation, in standard deviations of its marginals.
-SEARCH_TOL = 1e-4
 # Maximum number of samples whose kernel matrix is factorised.
 INDUCING_SAMPLES = 300
 
@@ -296,7 +294,7 @@ def _optimise_kernel(
         value = 0.5 * float(x @ x)
         G = np.zeros_like(K)
         for p, sign in enumerate(signs):
-            found = approximation.evidence(F, sign, start=sites[p], tol=SEARCH_TOL)
+            found = approximation.evidence(F, sign, start=sites[p])
             sites[p] = found.sites
             value -= count * found.value
             G += count * found.gradient

@@ -20,7 +20,12 @@ import numpy as np
 from scipy.special import softmax
 
 from bsdr_models.data.training import Training
-from bsdr_models.dgplvm.back_constraint import MappingPrior, centroid_weights, make_mapping
+from bsdr_models.dgplvm.back_constraint import (
+    MappingPrior,
+    centroid_weights,
+    make_mapping,
+    typical_distance,
+)
 from bsdr_models.dgplvm.priors import LogNormal
 from bsdr_models.dgplvm.problem import class_centroids
 from bsdr_models.learned_metric.metric import Metric
@@ -54,6 +59,7 @@ class Part:
     rest: IntArray  # (N - M,)
     X: FloatArray  # of the others, (N - M, B + 1)
     squares: FloatArray  # squared distances of the others, (N - M, N - M)
+    typical: float  # the typical one of these
     cross: FloatArray  # those of the samples left out from the others, (M, N - M)
 
     @classmethod
@@ -63,20 +69,29 @@ class Part:
         rest = np.flatnonzero(fold != number)
         X_new = in_metric(metric, bounded(X[left_out], X[rest]))
         Z = np.pad(metric.whiten(X[rest]), ((0, 0), (0, 1)))  # in their span
+        squares = squared_distances(Z)
         return cls(
             left_out=left_out,
             rest=rest,
             X=Z,
-            squares=squared_distances(Z),
+            squares=squares,
+            typical=typical_distance(squares),
             cross=squared_distances(X_new, Z),
         )
+
+    def mapping(
+        self, y_index: IntArray, make: Callable[..., MappingPrior]
+    ) -> tuple[MappingPrior, FloatArray]:
+        """Prior of the others, and covariances of the samples left out with them, (M, N - M)."""
+        weights = centroid_weights(y_index[self.rest])
+        prior = make(self.X, weights, squares=self.squares, typical=self.typical)
+        return prior, prior.covariances_at(self.cross)
 
     def predict(
         self, values: FloatArray, y_index: IntArray, make: Callable[..., MappingPrior]
     ) -> tuple[FloatArray, FloatArray]:
         """Values (M, R), and variances (M,) up to their scale, given those of the others."""
-        prior = make(self.X, centroid_weights(y_index[self.rest]), squares=self.squares)
-        covariances = prior.covariances_at(self.cross)
+        prior, covariances = self.mapping(y_index, make)
         return prior.predict(values[self.rest], covariances), prior.variance(covariances)
 
 
@@ -197,9 +212,11 @@ def mean_settings(
 
     def loss(width: float, noise: float) -> float:
         own = partial(make_mapping, width=width, noise=noise)
-        residual = [
-            (targets[part.left_out] - part.predict(targets, y_index, own)[0]) ** 2 for part in parts
-        ]
+        residual = []
+        for part in parts:
+            prior, covariances = part.mapping(y_index, own)
+            predicted = prior.predict(targets[part.rest], covariances)
+            residual.append((targets[part.left_out] - predicted) ** 2)
         penalty, _ = WIDTH_PRIOR.negative_log_density(np.log(width))
         penalty += NOISE_PRIOR.negative_log_density(np.log(noise))[0]
         if not residual:

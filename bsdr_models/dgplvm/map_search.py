@@ -117,6 +117,7 @@ def fit_map(
     else:
         initial = [prior.shrink_towards_loo(latent)]
         initial += problem.starts(int(problem.optimization.n_restarts) - 1, rng)
+        objective = objective.conditioned(initial[0])
         mode = find_mode(objective, initial, problem.optimization, progressbar=progressbar)
     return replace(
         mode,
@@ -208,5 +209,6 @@ def make_objective(
         n_components=problem.n_components,
         parameter_priors=problem.priors.kernel,
         mapping=prior,
+        root=prior.factor,
         known=known,
     )

@@ -36,7 +36,7 @@ They are invariant under :math:`X \to XQ + 1b^\top` for every invertible Q.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import get_args
 
 import numpy as np
@@ -55,7 +55,14 @@ from bsdr_models.dgplvm.priors import (
 )
 from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.factors import LOG_2PI
-from bsdr_models.numerics.linalg import factorise_inplace, rbf, rbf_gradient, row_space, standardise
+from bsdr_models.numerics.linalg import (
+    cholesky,
+    factorise_inplace,
+    rbf,
+    rbf_gradient,
+    row_space,
+    standardise,
+)
 from bsdr_models.options import StrOptions, check_parameters
 
 # Eigenvalues below this share of the largest, per sample, are rounding errors.
@@ -456,18 +463,39 @@ class WellPosedObjective(Objective):
     """That of the recommended model.
 
     The ``known`` samples are whitened. The density is that of the ``modelled`` ones, of which
-    ``gram`` is, to the power ``temper``, tau, times their number over that of all.
+    ``gram`` is, to the power ``temper``, tau, times their number over that of all. The ``root``
+    (N, N) times raw coordinates are the latent ones before whitening, A.
     """
 
     parameter_priors: Sequence[LogNormal]
+    root: FloatArray
     known: IntArray
     temper: float
     modelled: IntArray | slice = slice(None)
 
     def transform(self, raw: FloatArray) -> tuple[FloatArray, Gradient]:
         """Whitened latent coordinates (N, R) of raw ones, and the map of gradients back."""
-        latent, to_image = whiten(self.mapping.root(raw), self.known)
-        return latent, lambda gradient: self.mapping.root_transposed(to_image(gradient))
+        latent, to_image = whiten(self.root @ raw, self.known)
+        return latent, lambda gradient: self.root.T @ to_image(gradient)
+
+    def pack(self, latent: FloatArray, log_parameters: FloatArray) -> FloatArray:
+        """Optimisation vector of latent coordinates (N, R), before whitening."""
+        return np.concatenate([np.linalg.solve(self.root, latent).ravel(), log_parameters])
+
+    def conditioned(self, latent: FloatArray) -> "WellPosedObjective":
+        """The same function of raw coordinates in which its curvature is about uniform.
+
+        In A, near latent coordinates (N, R), that of mapping and criterion is c M + (2 w / n) I,
+        c the precision of the mapping; it is divided by the information on the log noise.
+        """
+        square, _ = self.mapping.energy(latent)
+        precision = ((len(latent) - 1) * latent.shape[1] + MAP_DOF) / (MAP_DOF + square)
+        curvature = precision * self.mapping.inverse
+        curvature[np.diag_indices_from(curvature)] += 2.0 * self.weight / len(self.known)
+        information = 0.5 * len(latent) * self.gram.n_effective
+        factor = cholesky(curvature / information, name="curvature of the objective")
+        inverse, _ = lapack.dtrtri(factor, lower=1)
+        return replace(self, root=inverse.T)
 
     def likelihood(self, latent: FloatArray, log_kernel: FloatArray) -> Evaluation:
         """Density of the modelled samples to a power, with the means of the features integrated."""

@@ -1,11 +1,16 @@
 """The objective: a density of some samples, whitening, and invariance."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.linalg import inv, sqrtm
+from sklearn.preprocessing import scale
 
 from bsdr_models.dgplvm.back_constraint import centroid_weights, make_mapping
-from bsdr_models.dgplvm.priors import DGPLVMPriors
+from bsdr_models.dgplvm.left_out import whitened_indicators
+from bsdr_models.dgplvm.map_search import find_mode
+from bsdr_models.dgplvm.priors import DGPLVMOptimization, DGPLVMPriors
 from bsdr_models.dgplvm.problem import FeatureGram, WellPosedObjective, make_criterion, whiten
 
 LOG_KERNEL = np.array([-1.0, 0.02, -0.4])
@@ -14,10 +19,11 @@ LOG_KERNEL = np.array([-1.0, 0.02, -0.4])
 def make_objective(X, y, modelled=slice(None)):
     part = X[modelled]
     gram = FeatureGram.of(part - part.mean(axis=0))
-    weights = centroid_weights(y)
+    mapping = make_mapping(X, centroid_weights(y), width=1.5, noise=0.07, mean_variance=0.3)
     return WellPosedObjective(
         gram=gram,
-        mapping=make_mapping(X, weights, width=1.5, noise=0.07, mean_variance=0.3),
+        mapping=mapping,
+        root=mapping.factor,
         criterion=make_criterion("trace_ratio", y),
         weight=7.0,
         known=np.flatnonzero(y >= 0),
@@ -61,6 +67,19 @@ def test_invariant_to_scale_shift_and_rotation_of_raw_coordinates(problem):
     for moved in (1e-6 * raw, 1e6 * raw, raw + shift, raw @ turn, raw @ shear @ turn):
         same = objective(objective.pack(moved, LOG_KERNEL))[0]
         assert same == pytest.approx(value, rel=1e-10)
+
+
+def test_search_in_conditioned_coordinates_ends_at_the_same_mode_sooner(wine):
+    X, _, y, _ = wine
+    objective = replace(make_objective(scale(X), y), weight=500.0)
+    start = objective.mapping.shrink_towards_loo(whitened_indicators(y))
+    conditioned = objective.conditioned(start)
+    value, same = (own(own.pack(start, LOG_KERNEL))[0] for own in (objective, conditioned))
+    assert same == pytest.approx(value, rel=1e-10)
+    options = DGPLVMOptimization()
+    first, second = (find_mode(own, [start], options).search for own in (objective, conditioned))
+    assert second.value == pytest.approx(first.value, abs=1e-4)
+    assert len(second.trace) < 0.7 * len(first.trace)
 
 
 def test_rank_deficient_latent_coordinates_raise(problem):
