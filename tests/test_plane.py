@@ -128,7 +128,7 @@ def test_coordinates_are_principal_axes_with_positive_skew():
 @pytest.mark.parametrize(
     ("p", "arguments", "message"),
     [
-        ([[0.5, 0.6]], {}, "probabilities of sample 0 are negative or do not sum to one"),
+        ([[0.5, 0.6]], {}, "probabilities of sample 0 are NaN, negative or do not sum to one"),
         ([[0.5, 0.5], [1.5, -0.5]], {}, "probabilities of sample 1"),
         ([[1.0], [1.0]], {}, "probabilities of one class have no plane"),
         ([[0.5, np.nan]], {}, "Input probabilities contains NaN"),

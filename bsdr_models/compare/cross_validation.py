@@ -30,7 +30,7 @@ from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import _num_samples, column_or_1d, has_fit_parameter
 
-from bsdr_models.compare.plane import check_probabilities
+from bsdr_models.compare.plane import normalise
 from bsdr_models.data.targets import class_frequency, order_attrs, read_groups
 from bsdr_models.data.validation import check_samples, feature_names, read_labels
 from bsdr_models.estimators.base import Estimator, last_step
@@ -413,7 +413,7 @@ def class_probabilities(
     p = np.asarray(p, dtype=np.float64)
     if p.shape != (shape := (_num_samples(X), len(own))):
         raise ValueError(f"probabilities must have the shape {shape}, got {p.shape}")
-    check_probabilities(p)
+    normalise(p)
     columns = {label: k for k, label in enumerate(classes.tolist())}
     found = np.zeros((len(p), len(classes)))
     found[:, [columns[label] for label in own]] = p

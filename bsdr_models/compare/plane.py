@@ -216,11 +216,17 @@ class PredictionPlane(TransformerMixin, BaseEstimator):
 
 def check_probabilities(values: SamplesLike) -> FloatArray:
     """Probabilities (M, K), normalised; ValueError if a row is anything else."""
-    p: FloatArray = check_array(values, dtype=np.float64, input_name="probabilities")
+    return normalise(check_array(values, dtype=np.float64, input_name="probabilities"))
+
+
+def normalise(p: FloatArray) -> FloatArray:
+    """Probabilities (M, K) with sums of one; ValueError if they are far from it, or none."""
     total = p.sum(axis=1)
-    bad = np.flatnonzero((p.min(axis=1) < 0.0) | (np.abs(total - 1.0) > _TOLERANCE))
-    if len(bad):
-        raise ValueError(f"probabilities of sample {bad[0]} are negative or do not sum to one")
+    good = (p.min(axis=1) >= 0.0) & (np.abs(total - 1.0) <= _TOLERANCE)
+    if not good.all():
+        raise ValueError(
+            f"probabilities of sample {good.argmin()} are NaN, negative or do not sum to one"
+        )
     return np.asarray(p / total[:, None])
 
 

@@ -48,7 +48,8 @@ def in_metric(metric: Metric, X: FloatArray) -> FloatArray:
 
     Euclidean distances of these (M, B + 1) are those in the metric, to a training sample.
     """
-    return np.column_stack([metric.whiten(X), metric.outside_sd(X)])
+    whitened = metric.whiten(X)
+    return np.column_stack([whitened, metric.outside_sd(X, whitened)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

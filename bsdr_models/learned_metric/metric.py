@@ -334,12 +334,17 @@ class Metric:
         """Whitened features (M, B) of samples (M, D)."""
         return (X - self.mean) @ self.effects
 
-    def outside_sd(self, X: FloatArray) -> FloatArray:
-        """Length of the part of samples (M, D) orthogonal to the axes, (M,)."""
+    def outside_sd(self, X: FloatArray, whitened: FloatArray | None = None) -> FloatArray:
+        """Length of the part of samples (M, D) orthogonal to the axes, (M,).
+
+        Their whitened features (M, B) may be known.
+        """
+        if whitened is None:
+            whitened = self.whiten(X)
         X = X - self.mean
         norm = np.sum((X * self.diagonal) ** 2, axis=1)
         square = norm - np.sum((X @ self.fall) ** 2, axis=1)
-        square -= np.sum((X @ self.effects) ** 2, axis=1)
+        square -= np.sum(whitened**2, axis=1)
         # The root of a rounding error is not small.
         return np.sqrt(np.where(square > NO_VARIANCE * norm, square, 0.0))
 
