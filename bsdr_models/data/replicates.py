@@ -104,25 +104,18 @@ def rests_on_neighbours(X: Rows, targets: FloatArray, strata: IntArray | None = 
     else:
         count = np.bincount(strata)
         most = int(count[count > 1].min(initial=n)) // OF_CLASS
-    return any(_rests_in(kernel, order, targets, strata, most) for kernel in kernels)
-
-
-def _rests_in(
-    kernel: FloatArray, order: IntArray, targets: FloatArray, strata: IntArray, most: int
-) -> bool:
-    """Whether predictions by a kernel (N, N) rest on at most so many neighbours, nearest first."""
-    n = len(kernel)
-    A = np.linalg.inv(kernel + INTERCEPT + RIDGE * np.eye(n))
-    solved = A @ (targets - targets.mean(axis=0))
+    inverses = [np.linalg.inv(kernel + INTERCEPT + RIDGE * np.eye(n)) for kernel in kernels]
+    solved = [A @ (targets - targets.mean(axis=0)) for A in inverses]
     rng = np.random.default_rng(0)
     for k in LEFT_OUT:
         if k > max(most, 1):
             break
         near = order[:, :k]
-        others = [_random_sets(strata, near, rng) for _ in range(N_RANDOM)]
-        left_out = [targets - _residuals(A, solved, own) for own in (near, *others)]
-        if _rests(left_out[0], left_out[1:], targets):
-            return True
+        sets = [near, *(_random_sets(strata, near, rng) for _ in range(N_RANDOM))]
+        for A, own in zip(inverses, solved, strict=True):
+            left_out = [targets - _residuals(A, own, left) for left in sets]
+            if _rests(left_out[0], left_out[1:], targets):
+                return True
     return False
 
 

@@ -268,7 +268,7 @@ class Metric:
             square += outside * (1.0 / divisor) ** 2
             lower = np.maximum(outside - inside, 0.0)
             if lower.any():
-                falls.append(axes.turned(np.diag(np.sqrt(lower))).effects())
+                falls.append(axes.scaled(np.sqrt(lower)).effects())
             parts.append(_Part(axes, coordinates, inside))
         diagonal = np.sqrt(square)
         # By columns, so that products with one sample take half the time.
@@ -279,7 +279,7 @@ class Metric:
             turned, removed = _root(diagonal, fall)
             mapped = _apply(turned, removed, everything * diagonal)
             axes, coordinates = _principal_axes(mapped, np.ones(X.shape[1]))
-            own = axes.turned(np.diag(_signs(coordinates))).effects()
+            own = axes.scaled(_signs(coordinates)).effects()
             effects = diagonal[:, None] * _apply(turned, removed, own).T
         return cls(
             mean=mean,
@@ -367,6 +367,10 @@ class _Axes(NamedTuple):
     def turned(self, rotation: FloatArray) -> "_Axes":
         """The axes times a matrix (B, C)."""
         return self._replace(turn=self.turn @ rotation)
+
+    def scaled(self, factor: FloatArray) -> "_Axes":
+        """The axes times a factor each, (B,)."""
+        return self._replace(turn=self.turn * factor)
 
     def effects(self) -> FloatArray:
         """Effects of the features along the axes, (B, D).
