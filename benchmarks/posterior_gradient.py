@@ -104,7 +104,7 @@ def measure(name: str, n_per_class: int) -> list[str]:
 
 def report() -> str:
     """Markdown table."""
-    head = ["", "us", "products us", "Phi and phi us", "ratio", "aim"]
+    head = ["", "us", "products us", "Phi and phi us", "us / floor", "aim"]
     return (
         "## BSDR: the log likelihood and its gradient\n\nS states at once, at draws from the "
         "posterior. The floor is the four matrix products, and Phi and phi at all nodes for every "

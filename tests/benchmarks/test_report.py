@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks import accuracy, model_choice, report
+from benchmarks import accuracy, model_choice, page, report, speed
 from benchmarks.accuracy import read
 from benchmarks.people import LIMITED, MAPS, PREDICTIONS
 from benchmarks.rows import recorded
@@ -16,20 +16,26 @@ LINES = read(report.LINES)
 MANY_CLASSES = {"ORL", "Yale B"}
 
 
-def between(page, name):
-    begin, end = f"<!-- {name}: begin -->\n", f"\n<!-- {name}: end -->"
-    return page.read_text().partition(begin)[2].partition(end)[0]
-
-
 @pytest.mark.parametrize("name", TABLES)
 def test_pages_are_those_of_the_lines(name):
     """Every comparing sentence, and every cell."""
-    for page, part, text in report.parts(name, recorded(TABLES[name], LINES)):
-        assert between(page, part) == text
+    for path, part, text in report.parts(name, recorded(TABLES[name], LINES)):
+        assert page.read(path, part) == text
 
 
 def test_the_page_has_the_recorded_choices_of_models():
-    assert between(report.PAGE, "choice") == model_choice.text(model_choice.read())
+    assert page.read(report.PAGE, "choice") == model_choice.text(model_choice.read())
+
+
+def test_a_ratio_far_above_that_of_the_page_is_named():
+    recorded = (
+        "| N | ms | ms / floor | sweep / floor |\n| --- | --- | --- | --- |\n| 20 | 1 | 2.0 | - |"
+    )
+    recorded += "\n| 100 | 1 | 2.0 | 3.0 |"
+    slow = recorded.replace("| 1 | 2.0 | 3.0", "| 9 | 2.7 | 3.8")
+    assert speed.exceeded(recorded, slow) == ["ms / floor, 100, line 3: 2.70, recorded 2.00"]
+    assert not speed.exceeded(recorded, recorded)
+    assert len(page.ratios(page.read(speed.FLOORS_PAGE, "gp_likelihood"))) == 10
 
 
 def test_every_method_ran_on_every_set():
