@@ -20,10 +20,14 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import SVC
 
 from bsdr_models import (
+    BM2PCAClassifier,
     BSDRClassifier,
+    HingeLoss,
     Sampling,
+    StackedClassifier,
     compare_models,
 )
+from bsdr_models.bm2pca import engines
 from bsdr_models.compare import baselines, comparison
 from bsdr_models.metrics import expected_calibration_error
 
@@ -119,6 +123,67 @@ def test_samples_held_out_several_times_count_once(classes):
     assert compare(X, y, cv=splits[:2]).table.loc["BSDR", "log_loss"] > 0.0
 
 
+@pytest.fixture
+def fitted(monkeypatch):
+    """Fits of BM2PCA in the order in which they end, each with its number of samples."""
+    fits = []
+    fit = BM2PCAClassifier.fit
+
+    def record(self, X, *others):
+        fits.append((fit(self, X, *others), len(X)))
+        return self
+
+    monkeypatch.setattr(BM2PCAClassifier, "fit", record)
+    return fits
+
+
+def sizes_of(fits):
+    """Numbers of samples of the fits."""
+    return [size for _, size in fits]
+
+
+def test_a_model_of_the_package_is_scored_by_what_one_fit_holds_out(classes, fitted):
+    X, y = classes
+    found = compare(X, y, {"BM2PCA": BM2PCAClassifier(random_state=0)})
+    assert sizes_of(fitted) == [60]
+    p = np.exp(fitted[0][0].held_out_log_proba_)
+    assert found.table.loc["BM2PCA", "log_loss"] == pytest.approx(log_loss(y, p))
+    folds = compare(X, y, {"BM2PCA": BM2PCAClassifier(random_state=0)}, cv=5)
+    assert sizes_of(fitted[1:]) == [48] * 5
+    assert folds.table.loc["BM2PCA", "log_loss"] == pytest.approx(log_loss(y, p), abs=0.1)
+    assert folds.table.loc["BSDR", "log_loss"] == found.table.loc["BSDR", "log_loss"]
+
+
+def test_a_stack_takes_the_fits_that_are_scored(classes, fitted):
+    member = BM2PCAClassifier(random_state=0)
+    stack = StackedClassifier([("BM2PCA", member), ("LDA", LinearDiscriminantAnalysis())])
+    found = compare(*classes, {"BM2PCA": member, "stack": stack})
+    assert sizes_of(fitted) == [60]
+    assert found.table.loc["stack", "seconds"] > found.table.loc["BM2PCA", "seconds"]
+
+
+def test_a_fit_that_holds_nothing_out_is_cross_validated(classes, fitted):
+    model = BM2PCAClassifier(loss=HingeLoss(C=1.0, calibrate=False), random_state=0)
+    found = compare(*classes, {"BM2PCA": model})
+    assert sizes_of(fitted) == [60, *[48] * 5]
+    assert np.isfinite(found.table.loc["BM2PCA", "log_loss"])
+
+
+def test_many_samples_are_cross_validated(classes, fitted, monkeypatch):
+    monkeypatch.setattr(comparison, "MOST_SAMPLES", 59)
+    compare(*classes, {"BM2PCA": BM2PCAClassifier(random_state=0)})
+    assert sizes_of(fitted) == [48] * 5
+
+
+def test_scores_are_those_of_samples_that_all_models_hold_out(classes, monkeypatch):
+    X, y = classes
+    monkeypatch.setattr(engines, "ENOUGH_SAMPLES", 20)
+    model = BM2PCAClassifier(random_state=0)
+    found = compare(X, y, all_by(GaussianNB()) | {"BM2PCA": model})
+    table = found.table.loc[["BM2PCA", "BSDR"], ["log_loss", "difference"]].diff().iloc[1]
+    assert table["log_loss"] == pytest.approx(table["difference"])
+
+
 def test_a_model_that_fails_leaves_the_others(classes):
     with pytest.warns(UserWarning, match=r"other has no scores: 5 of 5 fits failed .*out of luck"):
         found = compare(*classes, {"other": Broken()})
@@ -137,6 +202,8 @@ def test_all_models_fail(classes):
 def test_an_interrupt_before_the_first_fold_ends_the_comparison(classes):
     with pytest.raises(KeyboardInterrupt):
         compare(*classes, {"D-GPLVM": Broken(KeyboardInterrupt)})
+    with pytest.raises(KeyboardInterrupt):  # after the fit to all samples
+        compare(*classes, {"BM2PCA": BM2PCAClassifier(), "D-GPLVM": Broken(KeyboardInterrupt)})
 
 
 class Stopped(GaussianNB):
@@ -255,7 +322,6 @@ def test_defaults_on_wine(wine, short_runs, monkeypatch):
     X, y = wine
     fits = []
     monkeypatch.setattr(baselines, "PENALTIES", (0.01, 1.0))
-    monkeypatch.setattr(comparison, "COMPONENTS", (1, 2))
     monkeypatch.setattr(comparison, "SAMPLING", Sampling(draws=40))
     fit = BSDRClassifier.fit
     monkeypatch.setattr(

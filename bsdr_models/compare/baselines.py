@@ -1,6 +1,7 @@
 """Classifiers made of scikit-learn with which :func:`bsdr_models.compare_models` compares."""
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Self
 
 import numpy as np
@@ -107,6 +108,53 @@ class ShrinkageLDA(LinearDiscriminantAnalysis):
         return np.exp(self.calibration_.apply(scores.reshape(len(scores), -1), LINK))
 
 
+class PLSDA(ClassifierMixin, BaseEstimator):
+    """Logistic regression on PLS scores, by the number and penalty of the lowest held-out log loss.
+
+    One PLS regression serves all numbers of scores, as the first ones do not depend on later ones.
+    There are fewer scores than training samples of a fold, and at most as many as features.
+    """
+
+    def __init__(self, components: Sequence[int], *, n_folds: int, random_state: int) -> None:
+        self.components = components
+        self.n_folds = n_folds
+        self.random_state = random_state
+
+    def fit(self, X: FloatArray, y: np.ndarray, groups: IntArray | None = None) -> Self:
+        """Choose by inner folds, then fit to all samples."""
+        folds = Folds(self.n_folds, self.random_state).split(X, y, groups)
+        most = min(X.shape[1], *(len(train) - 1 for train, _ in folds))
+        sizes = [size for size in self.components if size <= most]
+        settings = list(product(sizes, PENALTIES_OF_SCORES))
+        loss = np.zeros(len(settings))
+        for train, test in folds:
+            reduction = _pls_scores(max(sizes)).fit(X[train], y[train])
+            known = reduction.transform(X[train])
+            new = reduction.transform(X[test])
+            for number, (size, penalty) in enumerate(settings):
+                model = LogisticRegression(C=penalty, max_iter=2000)
+                model.fit(known[:, :size], y[train])
+                loss[number] -= _log_score(model, new[:, :size], y[test])
+        size, penalty = settings[int(loss.argmin())]
+        model = LogisticRegression(C=penalty, max_iter=2000)
+        self.model_ = make_pipeline(_pls_scores(size), model).fit(X, y)
+        self.classes_ = self.model_.classes_
+        return self
+
+    def predict(self, X: FloatArray) -> np.ndarray:
+        """Classes of the samples, (M,)."""
+        return self.model_.predict(X)
+
+    def predict_proba(self, X: FloatArray) -> FloatArray:
+        """Class probabilities, (M, K)."""
+        return self.model_.predict_proba(X)
+
+
+def _pls_scores(n_components: int) -> Pipeline:
+    """Standardised PLS scores."""
+    return make_pipeline(PLSScores(n_components, scale=False), StandardScaler())
+
+
 def shrinkage_lda(*, n_folds: int = N_INNER_FOLDS, random_state: int = 0) -> Pipeline:
     """Linear discriminant analysis with a shrunken covariance, calibrated by cross-validation."""
     return _pipeline(ShrinkageLDA(n_folds=n_folds, random_state=random_state))
@@ -122,10 +170,7 @@ def pls_da(
     components: Sequence[int] = COMPONENTS, *, n_folds: int = N_INNER_FOLDS, random_state: int = 0
 ) -> Pipeline:
     """PLS-DA: logistic regression on PLS scores, their number and the penalty cross-validated."""
-    logistic = LogisticRegression(max_iter=2000)
-    model = make_pipeline(PLSScores(scale=False), StandardScaler(), logistic)
-    grid = {"plsscores__n_components": components, "logisticregression__C": PENALTIES_OF_SCORES}
-    return _searched(model, grid, n_folds, random_state)
+    return _pipeline(PLSDA(components, n_folds=n_folds, random_state=random_state))
 
 
 def _searched(

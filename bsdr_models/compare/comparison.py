@@ -13,7 +13,7 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -25,7 +25,6 @@ from sklearn.frozen import FrozenEstimator
 from bsdr_models.bm2pca.estimator import BM2PCAClassifier
 from bsdr_models.bsdr.estimator import BSDRClassifier
 from bsdr_models.compare.baselines import (
-    COMPONENTS,
     N_INNER_FOLDS,
     logistic_regression,
     pls_da,
@@ -35,6 +34,7 @@ from bsdr_models.compare.cross_validation import (
     Fold,
     Splits,
     check_models,
+    fitted_clone,
     predict_fold,
     read_classes,
     read_folds,
@@ -46,6 +46,7 @@ from bsdr_models.data.training import shared_training
 from bsdr_models.data.validation import check_samples, encode_labels, validate_samples
 from bsdr_models.dgplvm.estimator import DGPLVMClassifier
 from bsdr_models.estimators.calibration import error_of_folds
+from bsdr_models.estimators.classifier import ProbabilisticClassifier
 from bsdr_models.inference.tasks import run_tasks
 from bsdr_models.metrics import expected_calibration_error, log_losses
 from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, TargetLike
@@ -62,6 +63,10 @@ PROB = 0.9
 # Difference of log loss, in nats, below which two models tie.
 TIE = 0.01
 STACK = "stack"
+# Folds by which models are cross-validated.
+N_FOLDS = 5
+# Beyond so many samples the models of this package hold out some of them only, and not the same.
+MOST_SAMPLES = 2000
 # Draws of each chain of BSDR in a fold. Effective sample sizes of predictions are then 80 to 250,
 # which change a log loss by less than another seed does.
 SAMPLING = Sampling(draws=200)
@@ -141,13 +146,13 @@ def compare_models(
     y: TargetLike,
     *,
     models: Mapping[str, BaseEstimator] | None = None,
-    cv: Splits = 5,
+    cv: Splits | None = None,
     groups: TargetLike | None = None,
     n_jobs: int | None = None,
     random_state: RandomState = None,
     progressbar: bool = True,
 ) -> Comparison:
-    """Compare the classifiers of this package and common ones by cross-validation.
+    """Compare the classifiers of this package and common ones by held-out samples.
 
     The models, from the simplest, are "none", the class frequencies of the training samples;
     "shrinkage LDA"; "logistic regression"; "PLS-DA", logistic regression on PLS scores;
@@ -162,7 +167,9 @@ def compare_models(
     no model is better than the class frequencies by 0.01 nats, "none" is recommended.
     ``recommendation`` says so if the interval of the gain over the class frequencies includes zero.
 
-    In the folds BSDR has 200 draws of each chain.
+    A fit of this package holds samples out by itself, and calibrates the predictions of each by the
+    others. By default one fit of each of these models is scored by them, and the other models are
+    cross-validated. In a comparison BSDR has 200 draws of each chain.
 
     Parameters
     ----------
@@ -173,8 +180,10 @@ def compare_models(
     models : mapping of str to classifier, optional
         Further classifiers of scikit-learn with ``predict_proba``, which rank as the least simple
         in the order given; or others in place of those above, by name.
-    cv : int, splitter or iterable of (train, test), default=5
-        Number of stratified, shuffled folds, or a splitter, which may be repeated or random.
+    cv : int, splitter or iterable of (train, test), optional
+        Number of stratified, shuffled folds, or a splitter, which may be repeated or random, by
+        which all models are cross-validated. None is five folds for the models that have no
+        held-out predictions of their own, and for all models beyond 2000 samples.
     groups : array-like of shape (n_samples,), optional
         Samples of one group, such as a patient, are held out together, also inside of fits whose
         ``fit`` takes ``groups``, and count together in the intervals.
@@ -251,34 +260,47 @@ def compare_models(
     if group_index is None:
         warn_of_replicates(Scaler.fit(samples).transform(samples), index, np.empty((0, 0)))
     rng = as_generator(random_state)
-    folds = read_folds(X, labels, cv, rng, groups=group_index, least=2)
+    folds = read_folds(X, labels, N_FOLDS if cv is None else cv, rng, groups=group_index, least=2)
     seeds = rng.integers(2**31, size=7).tolist()
     compared, returned = (
-        _models(folds, index, samples.shape[1], seeds, sampling) | dict(models or {})
-        for sampling in (SAMPLING, None)
+        _models(folds, index, seeds, sampling) | dict(models or {}) for sampling in (SAMPLING, None)
     )
     seed = int(rng.integers(2**31))
+    once = []
+    if cv is None and len(labels) <= MOST_SAMPLES:
+        once = [name for name in compared if isinstance(compared[name], ProbabilisticClassifier)]
 
-    def fit(fold: Fold) -> dict[str, HeldOut]:
+    def fit(fold: Fold | None) -> dict[str, list[HeldOut]]:
+        own = {name: compared[name] for name in compared if (name in once) == (fold is None)}
         with shared_training(seed):
-            return _fit_models(compared, X, labels, classes, fold, group_index)
+            return _fit_models(own, X, labels, classes, group_index, folds, fold)
 
-    run = run_tasks(fit, folds, n_jobs=n_jobs, what="Comparison", progressbar=progressbar)
+    tasks = [None, *folds] if once else folds  # the longest first
+    run = run_tasks(fit, tasks, n_jobs=n_jobs, what="Comparison", progressbar=progressbar)
     if run.interrupted:
+        n_done = len(run.results) - bool(once)
+        if n_done == 0:
+            raise KeyboardInterrupt
         warnings.warn(
-            f"interrupted: the scores are those of {len(run.results)} of {len(folds)} folds",
+            f"interrupted: the scores are those of {n_done} of {len(folds)} folds",
             UserWarning,
             stacklevel=2,
         )
-    fits = {name: [found[name] for found in run.results.values()] for name in compared}
+    fits = {
+        name: [fit for found in run.results.values() for fit in found.get(name, ())]
+        for name in compared
+    }
     failed = {name: note for name, own in fits.items() if (note := note_of(own, "failed"))}
     if not set(fits) - {BASE_RATE, *failed}:
         raise RuntimeError(f"every model failed; the last of them: {[*failed.values()][-1]}")
     for name, note in failed.items():
         warnings.warn(f"{name} has no scores: {note}", UserWarning, stacklevel=2)
-    scored = {name: ModelScores.of(own, index) for name, own in fits.items() if name not in failed}
+    whole = {name: own for name, own in fits.items() if name not in failed}
+    held_out = [np.concatenate([fit.test for fit in own]) for own in whole.values()]
+    common = reduce(np.intersect1d, held_out)
+    scored = {name: ModelScores.of(own, index, common) for name, own in whole.items()}
     tested = np.concatenate([fit.test for fit in fits[BASE_RATE]])
-    per_repeat = len(run.results) * len(np.unique(tested)) / len(tested)
+    per_repeat = len(fits[BASE_RATE]) * len(np.unique(tested)) / len(tested)
     ratio = float(np.mean([len(test) / len(train) for train, test in folds]))
     factor = error_of_folds(per_repeat, ratio)
     difference = partial(mean_difference, groups=group_index, seed=seed, factor=factor)
@@ -304,15 +326,12 @@ def compare_models(
 def _models(
     folds: Sequence[Fold],
     index: IntArray,
-    n_features: int,
     seeds: Sequence[int],
     sampling: Sampling | None,
 ) -> dict[str, BaseEstimator]:
     """All models by name, the simplest first, with as many draws of BSDR."""
     fewest = min(int(np.bincount(index[train]).min()) for train, _ in folds)
     inner = min(N_INNER_FOLDS, fewest)
-    smallest = min(len(train) for train, _ in folds) * (inner - 1) // inner
-    sizes = [size for size in COMPONENTS if size <= min(n_features, smallest - 1)]
     *seeds, lda, logistic, pls, stack = seeds
     ours = {
         "BM2PCA": BM2PCAClassifier(random_state=seeds[0]),
@@ -323,7 +342,7 @@ def _models(
         BASE_RATE: DummyClassifier(strategy="prior"),
         "shrinkage LDA": shrinkage_lda(n_folds=inner, random_state=lda),
         "logistic regression": logistic_regression(n_folds=inner, random_state=logistic),
-        "PLS-DA": pls_da(sizes, n_folds=inner, random_state=pls),
+        "PLS-DA": pls_da(n_folds=inner, random_state=pls),
         **ours,
         STACK: StackedClassifier(list(ours.items()), random_state=stack),
     }
@@ -358,11 +377,15 @@ def _fit_models(
     X: SamplesLike,
     y: np.ndarray,
     classes: np.ndarray,
-    fold: Fold,
     groups: IntArray | None,
-) -> dict[str, HeldOut]:
-    """Fit models to the training samples of a fold, the stacks last, which take these fits."""
-    found = {}
+    folds: Sequence[Fold],
+    fold: Fold | None,
+) -> dict[str, list[HeldOut]]:
+    """Fit models to the training samples of a fold, or to all samples if it is None.
+
+    Stacks are the last, and take the fits of their members.
+    """
+    found: dict[str, list[HeldOut]] = {}
     trained: dict[str, BaseEstimator] = {}
     for name in sorted(models, key=lambda name: isinstance(models[name], StackedClassifier)):
         estimator = models[name]
@@ -373,20 +396,45 @@ def _fit_models(
         with recorded_warnings() as caught, one_thread():
             try:
                 begin = time.perf_counter()
-                model, probability = predict_fold(estimator, X, y, fold, classes, groups)
-                seconds = time.perf_counter() - begin
+                if fold is None:
+                    model, parts = _hold_out(estimator, X, y, classes, groups, folds)
+                else:
+                    model, probability = predict_fold(estimator, X, y, fold, classes, groups)
+                    parts = [(fold[1], probability)]
+                seconds = (time.perf_counter() - begin) / len(parts)
             except Exception as error:  # other models are still compared
                 said = "; ".join([str(error), *getattr(error, "__notes__", [])])
-                found[name] = HeldOut(fold[1], f"{type(error).__name__}: {said}")
+                tested = np.empty(0, dtype=np.intp) if fold is None else fold[1]
+                found[name] = [HeldOut(tested, f"{type(error).__name__}: {said}")]
                 continue
         messages = [str(each.message) for each in caught]
         if getattr(models[name], "sampling", None) == SAMPLING:
             messages = [each for each in messages if NOT_MIXED not in each]
-        seconds += sum(found[member].seconds for member in shared)
-        found[name] = HeldOut(fold[1], "".join(messages[:1]), probability, seconds)
+        seconds += sum(found[member][0].seconds for member in shared)
+        found[name] = [HeldOut(test, "".join(messages[:1]), p, seconds) for test, p in parts]
         if getattr(model, "held_out_log_proba_", None) is not None:
             trained[name] = FrozenEstimator(model)
     return found
+
+
+def _hold_out(
+    estimator: BaseEstimator,
+    X: SamplesLike,
+    y: np.ndarray,
+    classes: np.ndarray,
+    groups: IntArray | None,
+    folds: Sequence[Fold],
+) -> tuple[BaseEstimator, list[tuple[IntArray, FloatArray]]]:
+    """A fit to all samples, and probabilities (M, K) of those that it has held out.
+
+    If it holds out none, as at a given temperature, they are those of a cross-validation.
+    """
+    model = fitted_clone(estimator, X, y, groups)
+    log_p = model.held_out_log_proba_
+    if log_p is None:
+        return model, [(f[1], predict_fold(estimator, X, y, f, classes, groups)[1]) for f in folds]
+    known = np.flatnonzero(~np.isnan(log_p).any(axis=1))
+    return model, [(known, np.exp(log_p[known]))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -397,10 +445,19 @@ class ModelScores:
     line: dict[str, float]
 
     @classmethod
-    def of(cls, fits: Sequence[HeldOut], index: IntArray) -> "ModelScores":
-        """From fits to some folds. Samples count once, held out several times by means."""
+    def of(
+        cls, fits: Sequence[HeldOut], index: IntArray, samples: IntArray | None = None
+    ) -> "ModelScores":
+        """Scores of all held-out samples, or of some that are given.
+
+        Samples count once, held out several times by means.
+        """
         tested = np.concatenate([fit.test for fit in fits])
         p = np.concatenate([fit.probability for fit in fits])
+        if samples is not None:
+            counted = np.isin(tested, samples)
+            tested = tested[counted]
+            p = p[counted]
         truth = index[tested]
         times = np.bincount(tested, minlength=len(index)).astype(np.float64)
         times[times == 0.0] = np.nan
