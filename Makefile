@@ -36,9 +36,17 @@ help:  ## Show the targets
 
 install: $(STAMP)  ## Create .venv with everything the other targets need
 
-$(STAMP): pyproject.toml tools/find_python.sh
+$(VENV)/.made: tools/find_python.sh
 	@python="$$(sh tools/find_python.sh)" && "$$python" -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet uv
+	@touch $@
+
+# What users install, which is less than a third of what the other targets need.
+$(VENV)/.users: pyproject.toml $(VENV)/.made
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --editable ".[io]"
+	@touch $@
+
+$(STAMP): pyproject.toml $(VENV)/.made
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --editable ".[io,nuts,notebook,scale]" --group dev
 	@touch $(STAMP)
 
@@ -48,7 +56,7 @@ $(LOWEST_STAMP): pyproject.toml | $(STAMP)
 		--editable ".[io,nuts,notebook,scale]" --group test
 	@touch $(LOWEST_STAMP)
 
-demo: $(STAMP)  ## Compare models on Wine; the reports are demo_output/index.html and digits.html
+demo: $(VENV)/.users  ## Compare models on Wine; the reports are demo_output/index.html and digits.html
 	$(BIN)/python examples/wine.py --output demo_output
 
 test: $(STAMP)  ## The fast tests
