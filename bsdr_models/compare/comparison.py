@@ -161,8 +161,8 @@ def compare_models(
     the number of PLS scores, are chosen by the log loss of an inner cross-validation.
 
     The stack is recommended, unless the interval of its difference from the lowest log loss lies
-    above zero: the lowest of many log losses on few samples is often luck, and the stack was better
-    on new samples. Then the model of the lowest log loss is recommended. A simpler model than that
+    above 0.01 nats: the lowest of many log losses on few samples is often luck, and the stack was
+    better on new samples. Then the model of the lowest log loss is recommended. A simpler model than that
     of the lowest log loss is recommended if the interval of its difference lies below 0.01 nats. If
     no model is better than the class frequencies by 0.01 nats, "none" is recommended.
     ``recommendation`` says so if the interval of the gain over the class frequencies includes zero.
@@ -311,7 +311,7 @@ def compare_models(
     chosen = next(name for name in scored if name == lowest or behind[name].high < TIE)
     if behind[BASE_RATE].value < TIE:
         chosen = BASE_RATE
-    elif chosen == lowest and STACK in scored and behind[STACK].low <= 0.0:
+    elif chosen == lowest and STACK in scored and behind[STACK].low <= TIE:
         chosen = STACK
     best = next(name for name in ranked if name != BASE_RATE)
     gain = difference(scored[BASE_RATE], scored[best if chosen == BASE_RATE else chosen])
@@ -528,7 +528,7 @@ def _sentence(chosen: str, best: str, log_loss: float, gain: Estimate) -> str:
         )
     lowest = f"clearly within {TIE} of the lowest, that of {best}, which is less simple"
     if chosen == STACK:
-        lowest = f"not clearly above the lowest, that of {best}: the interval includes zero"
+        lowest = f"not clearly more than {TIE} above the lowest, that of {best}"
     verdict = f"Take {chosen}" if gain.low > 0.0 else f"Take {chosen}, if any is better than none"
     return (
         f"{verdict}: its log loss, {log_loss:.3f}, is "
