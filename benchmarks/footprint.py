@@ -77,7 +77,7 @@ def child(case: Case) -> dict[str, float]:
     accuracy = float(np.mean(model.predict(X) == y))
     bounds = getattr(model, "lower_bounds_", np.zeros(1))
     if case.paper:  # the other does not fit samples that it cannot predict
-        assert accuracy > 0.9, "the fit has not learnt the rows"
+        assert accuracy > 0.9, "the fit has not learnt the samples"
     assert np.all(np.diff(bounds) > -1e-6 * np.abs(bounds[1:])), "the bound fell"
     return {
         "wall": wall,
@@ -118,8 +118,8 @@ def report() -> str:
     table = as_markdown([*head, "iterations"], [measure(case) for case in CASES])
     return (
         "## Time and memory of whole fits\n\n"
-        "`BSDRClassifier.fit` and `predict` on the training rows, each in a fresh process: time of "
-        "the first fit after import, compiled kernels cached; largest resident memory less that "
+        "`BSDRClassifier.fit` and `predict` on the training samples, each in a fresh process: time "
+        "of the first fit after import, compiled kernels cached; largest resident memory less that "
         f"before the fit.\n\n{table}\n"
     )
 

@@ -18,7 +18,7 @@ from bsdr_models.papers.bsdr.priors import Priors, ProjectionPrior
 PRIORS = Priors()
 # Seconds of the argmax moments per sample, competing class and node: one factor in a bare loop
 # over cached numbers (docs/decisions/0013-hot-loops.md).
-CONE_SECONDS = 1.4e-9
+REGION_SECONDS = 1.4e-9
 # Sweeps before the timing, and before the state that is checked.
 N_WARM = 5
 
@@ -97,17 +97,17 @@ def measure(case: Case) -> list[str]:
         products(data.design.X, case.r),
     )
     check(state, data, np.array(bounds))
-    cone = cone_seconds(data, mean_field.N_NODES)
-    floor = factor + product + cone
+    region = region_seconds(data, mean_field.N_NODES)
+    floor = factor + product + region
     aim = "-" if case.target is None else f"{case.target:g}"
     if case.target is not None and seconds > case.target * floor:
         aim += " **missed**"
     return [
         f"{case.n}, {case.d}, {case.k}, {case.r}",
         case.prior,
-        *(f"{1e3 * value:.3g}" for value in (seconds, floor, factor, product, cone)),
+        *(f"{1e3 * value:.3g}" for value in (seconds, floor, factor, product, region)),
         f"{seconds / floor:.2f}",
-        f"{seconds / (factor + reduced + cone):.2f}",
+        f"{seconds / (factor + reduced + region):.2f}",
         aim,
     ]
 
@@ -128,8 +128,8 @@ def check(state: State, data: Data, bounds: np.ndarray) -> None:
     )
     rows = slice(0, 200)
     eta = mean_field.linear_predictor_mean(state)[rows]
-    cone = orthant.moments(eta, data.y[rows], n_nodes=mean_field.N_NODES)
-    np.testing.assert_allclose(cone.log_prob, _log_prob(eta, data.y[rows]), atol=1e-6)
+    region = orthant.moments(eta, data.y[rows], n_nodes=mean_field.N_NODES)
+    np.testing.assert_allclose(region.log_prob, _log_prob(eta, data.y[rows]), atol=1e-6)
 
 
 def _log_prob(eta: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -142,9 +142,9 @@ def _log_prob(eta: np.ndarray, y: np.ndarray) -> np.ndarray:
     return logsumexp(log_f, axis=0) + np.log((u[1] - u[0]) / np.sqrt(2.0 * np.pi))
 
 
-def cone_seconds(data: Data, n_nodes: int) -> float:
+def region_seconds(data: Data, n_nodes: int) -> float:
     """Time of the factors of the integrand, by count."""
-    return CONE_SECONDS * data.n_samples * (data.n_labels - 1) * n_nodes
+    return REGION_SECONDS * data.n_samples * (data.n_labels - 1) * n_nodes
 
 
 def products(X: FloatArray, n_components: int) -> Work:
@@ -193,14 +193,15 @@ def _by_rows(X: FloatArray, variance: float) -> None:
 
 def report() -> str:
     """Markdown table of all cases."""
-    head = ["N, D, K, R", "prior", "sweep ms", "floor ms", "factorisations", "products", "cone"]
+    head = ["N, D, K, R", "prior", "sweep ms", "floor ms", "factorisations", "products", "region"]
     head += ["sweep / floor", "the same, rank for D", "aim"]
     table = as_markdown(head, [measure(case) for case in _cases()])
     return (
         "## Seconds per sweep\n\n"
         "The floor is bare LAPACK factorisations, the two products with X, and "
-        f"{1e9 * CONE_SECONDS:.1f} ns per row, other class and node "
-        f"({mean_field.N_NODES} nodes) for the moments of the cone. Under a columnwise prior the "
-        "package works in the row space of X; the last ratio counts the products there as well.\n\n"
+        f"{1e9 * REGION_SECONDS:.1f} ns per sample, other class and node "
+        f"({mean_field.N_NODES} nodes) for the moments of the argmax region. Under a columnwise "
+        "prior the package works in the row space of X; the last ratio counts the products there "
+        "as well.\n\n"
         f"{table}\n"
     )
