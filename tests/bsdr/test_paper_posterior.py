@@ -12,7 +12,7 @@ from bsdr_models.papers.bsdr import draws as draws_module
 from bsdr_models.papers.bsdr import mean_field as mf
 from bsdr_models.papers.bsdr.draws import NAMES, BSDRDraws, ProjectionFactor
 from bsdr_models.papers.bsdr.priors import Priors
-from bsdr_models.papers.trees import stack_draws
+from bsdr_models.papers.reading import stack_draws
 
 TARGETS = ("multiclass", "multilabel", "regression")
 # Largest error of a probability that predictions may have.

@@ -18,7 +18,8 @@ from bsdr_models.inference import datatree
 from bsdr_models.papers import PaperBSDRClassifier
 from bsdr_models.papers.bsdr import SAMPLING, Optimization, Priors, fit, predict
 from bsdr_models.papers.bsdr.draws import BSDRDraws
-from bsdr_models.papers.trees import align, name_dims, stack_draws, values_of
+from bsdr_models.papers.reading import stack_draws
+from bsdr_models.papers.trees import align, name_dims
 
 N, D, R, K = 40, 5, 2, 3
 FEATURES = [f"gene_{i}" for i in range(D)]
@@ -245,7 +246,7 @@ def test_identified_quantities_and_likelihoods_are_those_of_the_draws(fitted, en
         )
     else:
         draws = BSDRDraws(
-            **stack_draws(values_of(posterior), ["projection", "weights", "bias"]),
+            **stack_draws(posterior, ["projection", "weights", "bias"]),
             target=target,
             latent_scale=tree.attrs["latent_scale"],
         )
@@ -316,7 +317,8 @@ def test_alignment_undoes_permutations_and_flips():
                 shape[axis - 2] = r
                 values = values * sign.reshape(shape)
             mixed[name][index] = values
-    got = values_of(align(name_dims(mixed, SPEC.variables), SPEC))
+    aligned = align(name_dims(mixed, SPEC.variables), SPEC)
+    got = {name: each.values for name, each in aligned.items()}
     for name in ("projection", "weights"):
         assert got[name].std(axis=(0, 1)).max() < 0.2  # it was 2 before
         assert mixed[name].std(axis=(0, 1)).max() > 1.0

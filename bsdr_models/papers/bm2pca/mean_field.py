@@ -303,6 +303,7 @@ def bound_terms(state: FactorState, data: ViewData, priors: BM2PCAPriors) -> dic
 def draw(
     state: FactorState,
     data: ViewData,
+    priors: BM2PCAPriors | None = None,
     *,
     rng: np.random.Generator,
     n_draws: int = 500,
@@ -310,7 +311,8 @@ def draw(
 ) -> dict[str, FloatArray]:
     """Draws from q by the names of the PyMC model, (S, ...), with or without those of Z.
 
-    Of several views only coefficients and intercepts.
+    Of several views only coefficients and intercepts. Priors, which the function of BSDR needs, do
+    not matter.
     """
     model = FactorModel.of(state.views, data.views, data.columns)
     return draw_from(state, model, n_draws, rng, latent=latent)

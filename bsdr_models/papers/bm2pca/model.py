@@ -63,7 +63,7 @@ from bsdr_models.inference.declaring import (
 from bsdr_models.numerics.arrays import DeclaredTarget, FloatArray, SamplesLike, TargetLike
 from bsdr_models.options import TOLERANCE, check_number
 from bsdr_models.papers.bm2pca.gibbs import SAMPLING
-from bsdr_models.papers.training import Start
+from bsdr_models.papers.starts import Start
 
 ROW_DIMS = (dims.OBS, dims.FEATURE)
 LATENT_DIMS = (dims.OBS, dims.COMPONENT)
