@@ -72,19 +72,19 @@ def predict(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
     (50, 3)
     """
     read(tree, "posterior")
+    array = read_new(tree, X)
+    if "temperature" in tree.attrs and "width" not in tree.attrs:  # as the paper's D-GPLVM has
+        raise ValueError(
+            "the tree is of a recommended estimator, which calibrates probabilities: use its "
+            "predict_proba"
+        )
     model = tree.attrs.get("model", "")
     if model not in READERS:
         raise ValueError(
             f"the tree is not of a fit or trace of {', '.join(READERS)}: from_trace makes one of a "
             "trace"
         )
-    if "temperature" in tree.attrs and "width" not in tree.attrs:  # as the paper's D-GPLVM has
-        raise ValueError(
-            "the tree is of a recommended estimator, which calibrates probabilities: use its "
-            "predict_proba"
-        )
     posterior = READERS[model](tree)
-    array = read_new(tree, X)
     if tree.attrs["target"] == "regression":
         coef, intercept = posterior.effects()
         return array @ coef + intercept

@@ -72,8 +72,8 @@ def add_effects(draws: xr.Dataset, context: Context) -> xr.Dataset:
             draws = draws.assign(bias_centered=(draws["bias"].dims, centred))
     if draws.sizes.get(LABEL) == 1 < len(context.labels):
         draws = draws.drop_vars(LABEL, errors="ignore").rename({LABEL: SCORE})
-    if SCORE in draws.sizes:
-        for name in {"coef", "intercept"} & draws.data_vars.keys():
+    for name in {"coef", "intercept"} & draws.data_vars.keys():
+        if SCORE in draws[name].dims:
             values = context.per_class(draws[name].transpose(..., SCORE).values)
             draws = draws.assign({name: ((*draws[name].dims[:-1], LABEL), values)})
     return draws

@@ -353,29 +353,28 @@ def gibbs():
 def test_draws_of_a_tree_predict_as_the_estimator(gibbs):
     model, X, _ = gibbs
     expected = model.predict_proba(X * model.scale_ + model.mean_)
-    posterior = model.idata_["posterior"].to_dataset()
-    own = xr.DataTree.from_dict({"posterior": posterior[["projection", "weights", "bias"]]})
-    for tree in (model.idata_, own):
+    turned = model.idata_.copy()
+    turned["posterior"] = xr.DataTree(model.idata_["posterior"].to_dataset().transpose())
+    for tree in (model.idata_, turned):
         np.testing.assert_allclose(predict(tree, X), expected, atol=1e-10)
-    turned = xr.DataTree.from_dict({"posterior": posterior.transpose()})
-    np.testing.assert_allclose(predict(turned, X), expected, atol=1e-10)
-    certain = predict(own, X, latent_scale=0.0)
-    assert np.log(certain).min() < np.log(expected).min()
+    certain = model.idata_.copy()
+    certain.attrs["latent_scale"] = 0.0
+    assert np.log(predict(certain, X)).min() < np.log(expected).min()
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (lambda p: p.drop_vars("bias"), "no variable 'bias'"),
-        (lambda p: p.rename(component="axis"), "component"),
         (lambda p: p.isel(feature=slice(1)), "X has 5 features, the tree has 1"),
     ],
 )
 def test_draws_that_do_not_fit_are_refused(change, message, gibbs):
     model, X, _ = gibbs
-    posterior = model.idata_["posterior"].to_dataset()[["projection", "weights", "bias"]]
+    tree = model.idata_.copy()
+    tree["posterior"] = xr.DataTree(change(tree["posterior"].to_dataset()))
     with pytest.raises(ValueError, match=message):
-        predict(xr.DataTree.from_dict({"posterior": change(posterior)}), X)
+        predict(tree, X)
 
 
 def test_predict_takes_trees():
@@ -383,6 +382,9 @@ def test_predict_takes_trees():
         predict({}, [[1.0]])
     with pytest.raises(ValueError, match="no group 'posterior'"):
         predict(xr.DataTree(), [[1.0]])
+    draws = {"posterior": xr.Dataset({"coef": (("chain", "draw", "feature"), [[[1.0]]])})}
+    with pytest.raises(ValueError, match="from_trace makes one of a trace"):
+        predict(xr.DataTree.from_dict(draws), [[1.0]])
 
 
 @pytest.mark.parametrize("inference", ["mean_field", "gibbs"])
