@@ -229,7 +229,7 @@ def test_dgplvm_predicts_only_by_the_back_constraint_of_its_model():
     with pytest.raises(ValueError, match="give model= to from_trace"):
         papers.dgplvm.predict(from_trace(free, X, Y, DGPLVM), NEW)
     fitted = DGPLVMClassifier(n_components=1).fit(X, Y)
-    with pytest.raises(ValueError, match="recommended estimator.*: use its predict_proba"):
+    with pytest.raises(ValueError, match=r"recommended estimator.*: use its predict_proba"):
         papers.dgplvm.predict(fitted.idata_, NEW)
 
 

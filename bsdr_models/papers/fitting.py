@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models.bm2pca.trees import count_draws
 from bsdr_models.data.targets import Targets
-from bsdr_models.data.validation import MAX_RAW, warn_unless_mixed
+from bsdr_models.data.validation import warn_unless_mixed
 from bsdr_models.estimators.base import warn_of
 from bsdr_models.estimators.classifier import ProbabilisticClassifier
 from bsdr_models.inference import datatree
@@ -81,15 +81,9 @@ class PaperClassifier(ProbabilisticClassifier):
         return getattr(self, "inference", "map")
 
     def _learn(self, targets: Targets, rng: np.random.Generator) -> Result[Any]:
-        size = float(np.abs(self._context.X).max())
-        if not (self.standardize or 1.0 / MAX_RAW <= size <= MAX_RAW):
-            raise ValueError(
-                f"X is not standardised, and samples are {size:.3g} from their mean: give "
-                "standardize=True, or other units"
-            )
         try:
             result, self._fitted_tree = self._run(self._context, targets.coded, rng)
-        except (np.linalg.LinAlgError, RuntimeError) as error:  # no factorisation, a falling bound
+        except (np.linalg.LinAlgError, ArithmeticError, RuntimeError) as error:
             if self.standardize:
                 raise
             raise ValueError(
@@ -234,7 +228,6 @@ class SampledClassifier(PaperClassifier):
             aligned=not by_mean_field,
             inference_method=self.inference,
             coords=coords,
-            dims=self._dims(),
             **more,
         )
         tree.attrs["interrupted"] = int(result.interrupted)

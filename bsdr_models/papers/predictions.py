@@ -22,7 +22,7 @@ READERS: Mapping[str, Callable[[xr.DataTree], Any]] = {
 
 
 def predict(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
-    """Class probabilities of new samples, means over draws.
+    """Class probabilities of new samples, or means of real outputs.
 
     Parameters
     ----------
@@ -50,15 +50,8 @@ def predict(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
 
     Notes
     -----
-    BSDR: Appendix B of the paper, a mean over draws of the parameters and of latent coordinates.
-
-    BM2PCA: the softmax of mean class scores. The model has a pseudo-likelihood, so these are no
-    probabilities of the model, and they are not calibrated.
-
-    D-GPLVM: the Gaussian process classifier, Eqs. (1) to (3), of samples that the back-constraint
-    places, Eq. (17). Of several draws the classifiers have one kernel, and at most 200 of them are
-    averaged. Those of the recommended model are fitted to coordinates that the back-constraint
-    gives each sample without its own.
+    Probabilities of BSDR and D-GPLVM are means over draws. Those of BM2PCA are the softmax of mean
+    class scores; its model has a pseudo-likelihood, so they are not calibrated.
 
     Examples
     --------

@@ -248,43 +248,31 @@ def make_tree(
     groups: Mapping[str, xr.Dataset] | None = None,
     fit: Mapping[str, object] | None = None,
     attrs: Mapping[str, object] | None = None,
-    dims: Mapping[str, tuple[str, ...]] | None = None,
     **options: Any,
 ) -> xr.DataTree:
     """Tree of draws that `add_effects` returns, with options of `Context.fit_tree`.
 
-    Further ``groups`` of draws, variables of the group ``fit``, root attributes, and their dims.
+    Further ``groups`` of draws, variables of the group ``fit``, and root attributes.
     """
     latent = located.latent
     stats = dict(sampled.sample_stats)
     datasets = {"posterior": draws.assign(located.draws), **(groups or {})}
-    if "log_prior" in stats:
-        datasets["log_prior"] = xr.Dataset({"parameters": (SAMPLE_DIMS, stats.pop("log_prior"))})
-    arrays: dict[str, dict[str, Any]] = {
-        group: {str(name): each.values for name, each in dataset.items()}
+    found: dict[str, dict[str, Any]] = {
+        group: {str(name): each for name, each in dataset.items()}
         for group, dataset in datasets.items()
     }
+    if "log_prior" in stats:
+        found["log_prior"] = {"parameters": xr.DataArray(stats.pop("log_prior"), dims=SAMPLE_DIMS)}
     if stats:
-        arrays["sample_stats"] = stats
-    arrays["fit"] = {
-        "latent_mean": latent.mean,
-        "latent_cov": latent.cov,
-        **located.fit,
-        **sampled.fit,
-        **(fit or {}),
-    }
+        found["sample_stats"] = stats
+    found["fit"] = {"latent_mean": latent.mean, "latent_cov": latent.cov, **located.fit}
+    found["fit"] |= {**sampled.fit, **(fit or {})}
     how = {"alignment": str(spec.alignment["method"]).replace("_", " ")} if spec.alignment else {}
     return context.fit_tree(
-        arrays,
+        found,
         spec,
         n_components=latent.mean.shape[1],
         attrs={**sampled.attrs, **(how if aligned else {}), **(attrs or {}), **located.attrs},
-        dims=dict(dims or {})
-        | {
-            str(name): tuple(map(str, each.dims[2:]))
-            for dataset in datasets.values()
-            for name, each in dataset.items()
-        }
-        | {"X": (OBS, FEATURE), "y": (OBS, LABEL)},
+        dims={"X": (OBS, FEATURE), "y": (OBS, LABEL)},
         **options,
     )

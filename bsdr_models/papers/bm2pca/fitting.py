@@ -29,25 +29,13 @@ OF_OFFSET = ("latent", "loadings", "noise_precision", "offset")
 def fit(X: SamplesLike, y: TargetLike, **arguments: Any) -> xr.DataTree:
     """Pseudo-posterior of the paper's model, with one subspace for all classes, as a tree.
 
-    Parameters
-    ----------
-    X : array-like of shape (N, D)
-        Samples as the model sees them: scale features before.
-    y : array-like of shape (N,), or (N, K)
-        Classes, or zeros and ones of label sets. Two classes have one class score.
-    **arguments
-        Those of :class:`bsdr_models.papers.PaperBM2PCAClassifier`, but for ``standardize``.
-
-    Returns
-    -------
-    xarray.DataTree
-        With ``posterior``, whose components are aligned, ``fit``, ``observed_data`` and
-        ``constant_data``; of samplers also ``sample_stats``.
+    Samples (N, D) are as the model sees them. Arguments are those of
+    :class:`bsdr_models.papers.PaperBM2PCAClassifier`, but for ``standardize``.
 
     See Also
     --------
+    bsdr_models.papers.bsdr.fit : the groups of the tree, and what is refused.
     bsdr_models.papers.bm2pca.predict : predictions from the tree.
-    bsdr_models.papers.bsdr.fit : what is refused.
 
     Examples
     --------
@@ -64,7 +52,7 @@ def fit(X: SamplesLike, y: TargetLike, **arguments: Any) -> xr.DataTree:
 
 @dataclass(eq=False, repr=False)
 class PaperBM2PCAClassifier(SampledClassifier):
-    r"""Bayesian maximum margin principal component analysis as printed [1]_.
+    r"""Bayesian maximum margin principal component analysis as printed (Du et al., 2015).
 
     Latent coordinates explain the features and, by max-margin classifiers, the labels. All classes
     share one subspace; the paper has one for each class against the rest:
@@ -99,23 +87,12 @@ class PaperBM2PCAClassifier(SampledClassifier):
     --------
     bsdr_models.BM2PCAClassifier : the recommended model, which chooses C and takes missing values.
     bsdr_models.papers.bm2pca.fit : the same fit without scaling, as a tree.
-    bsdr_models.papers.bm2pca.build_model : the model in PyMC.
 
     Notes
     -----
     Mean field is conjugate, since the hinge factor is normal given a slack scale. The factor is a
     pseudo-likelihood: probabilities are the softmax of the mean class scores, not calibrated.
     Choose C, which is 10 to 40 in the paper, by held-out samples, as ``GridSearchCV`` does.
-
-    *Early stopping.* z depends on the label of a training sample; a new sample has none. With few
-    samples and many features the bound keeps rising as W adapts to the features, while training
-    labels are explained by latent coordinates that new samples lack: on ORL faces accuracy falls
-    from 70 to 62 % between the second sweep and the twentieth. A small ``max_iter`` stops before.
-
-    References
-    ----------
-    .. [1] C. Du, S. Zhe, F. Zhuang, Y. Qi, Q. He, Z. Shi (2015). Bayesian maximum margin
-           principal component analysis. AAAI Conference on Artificial Intelligence 29, 2582-2588.
 
     Examples
     --------

@@ -38,7 +38,7 @@ from bsdr_models.bm2pca.views import (
 from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.factors import LOG_2PI, Gamma
 from bsdr_models.numerics.linalg import cholesky, inv_spd
-from bsdr_models.options import TOLERANCE, check_number
+from bsdr_models.options import TOLERANCE, check_number, check_parameters
 from bsdr_models.papers import checks
 from bsdr_models.papers.bm2pca.loss_augmentation import Margins, margins_of
 from bsdr_models.papers.coordinate_ascent import Bound, Extrapolation
@@ -113,7 +113,7 @@ def init(
     principal axes, less what the targets explain. Those beyond the rank of both are standard
     normal.
     """
-    checks.check_priors(priors, BM2PCAPriors)
+    check_parameters({"priors": [BM2PCAPriors]}, locals(), "init")
     n, k = data.margins.y.shape
     r = n_components
     first = 0

@@ -51,19 +51,16 @@ def fit(
     -------
     xarray.DataTree
         With ``posterior``, ``fit``, ``observed_data`` and ``constant_data``; of samplers also
-        ``sample_stats``, ``log_prior`` and, of labels, ``log_likelihood``.
+        ``sample_stats`` and, if the model has one, ``log_likelihood``.
 
     Raises
     ------
-    TypeError
-        If there is no such argument.
     ValueError
         If samples or targets are not finite, their shapes disagree, or an argument is out of range.
 
     See Also
     --------
     bsdr_models.papers.bsdr.predict : predictions from the tree.
-    bsdr_models.papers.PaperBSDRClassifier : the same fit as an estimator.
 
     Examples
     --------
@@ -81,7 +78,7 @@ def fit(
 
 @dataclass(eq=False, repr=False)
 class PaperBSDRClassifier(SampledClassifier):
-    """Bayesian supervised dimensionality reduction as printed [1]_, for classification.
+    """Bayesian supervised dimensionality reduction as printed (Gönen, 2013), for classification.
 
     A multinomial probit classifier on latent coordinates, which are a random projection of the
     features. :class:`bsdr_models.BSDRClassifier`, at full rank, predicts better.
@@ -120,12 +117,6 @@ class PaperBSDRClassifier(SampledClassifier):
     --------
     bsdr_models.BSDRClassifier : the recommended model.
     bsdr_models.papers.bsdr.fit : the same fit without scaling, as a tree; and of real outputs.
-    bsdr_models.papers.bsdr.build_model : the model in PyMC.
-
-    References
-    ----------
-    .. [1] M. Gönen (2013). Bayesian supervised dimensionality reduction.
-           IEEE Transactions on Cybernetics 43(6), 2179-2189.
 
     Examples
     --------
@@ -173,8 +164,7 @@ class PaperBSDRClassifier(SampledClassifier):
 
     def _dims(self) -> dict[str, tuple[str, ...]]:
         shared = PROJECTION_PRECISION_DIMS[self._option("priors").projection_prior]
-        names = ("projection_precision", "projection_precision_mean")
-        return {**SPEC.variables, **dict.fromkeys(names, shared)}
+        return {**SPEC.variables, "projection_precision": shared}
 
     def _factors(
         self, draws: xr.Dataset, context: Context, data: Data, state: State | None
@@ -203,10 +193,11 @@ class PaperBSDRClassifier(SampledClassifier):
         importance-sampling cross-validation must not use the likelihood given latent coordinates.
         """
         prior = self._option("priors").projection_prior
-        fit = {}
+        fit: dict[str, object] = {}
         if factors.factor is not None:
-            precision = factors.factor.precision
-            fit["projection_precision_mean"] = without_shared_axis(precision[None], prior)[0]
+            precision = without_shared_axis(factors.factor.precision[None], prior)[0]
+            dims = PROJECTION_PRECISION_DIMS[prior]
+            fit["projection_precision_mean"] = xr.DataArray(precision, dims=dims)
             fit["restarts"] = np.array(result.restarts)
         if "latent" in draws:
             offset = draws["latent"].values - context.X @ draws["projection"].values

@@ -30,10 +30,10 @@ from scipy.special import log_ndtr
 from bsdr_models.bsdr.problem import label_log_likelihood
 from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.linalg import cholesky
+from bsdr_models.options import check_parameters
 from bsdr_models.papers.bsdr.design import DenseDesign
 from bsdr_models.papers.bsdr.mean_field import Data, precision_shape, without_shared_axis
 from bsdr_models.papers.bsdr.priors import Priors
-from bsdr_models.papers.checks import check_priors
 from bsdr_models.papers.factors import draw_normal, gamma_log_density, normal_log_density
 from bsdr_models.papers.normal_tail import draw_above
 from bsdr_models.papers.orthant import draw_argmax, moments
@@ -83,7 +83,7 @@ def init(
 
     The design is dense, since draws are over the features.
     """
-    check_priors(priors, Priors)
+    check_parameters({"priors": [Priors]}, locals(), "init")
     design = _dense(data)
     c = n_chains
     n = data.n_samples

@@ -23,6 +23,7 @@ from scipy.special import log_ndtr
 from bsdr_models.numerics.arrays import FloatArray, Target
 from bsdr_models.numerics.factors import LOG_2PI, Gamma
 from bsdr_models.numerics.linalg import cholesky, inv_spd, standardise
+from bsdr_models.options import StrOptions, check_parameters
 from bsdr_models.papers import checks, orthant
 from bsdr_models.papers.bsdr.design import (
     DenseDesign,
@@ -79,7 +80,8 @@ def make_data(
     ``projection_prior`` is that of the priors. A columnwise one is invariant to rotations of the
     features, so after one decomposition of X every sweep is element-wise.
     """
-    checks.check_choice("projection_prior", projection_prior, get_args(ProjectionPrior))
+    choices = {"projection_prior": get_args(ProjectionPrior), "target": get_args(Target)}
+    check_parameters({k: [StrOptions(each)] for k, each in choices.items()}, locals(), "make_data")
     X = checks.read_samples(X)
     y, k = checks.read_targets(y, target, len(X))
     if n_labels not in (None, k):
@@ -132,7 +134,7 @@ def init(
     at_random: bool = False,
 ) -> State:
     """Initial state: latent coordinates in discriminant directions or random, vague weights."""
-    checks.check_priors(priors, Priors)
+    check_parameters({"priors": [Priors]}, locals(), "init")
     n = data.n_samples
     d = data.n_features
     r = n_components

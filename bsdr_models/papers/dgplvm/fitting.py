@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from types import ModuleType
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import xarray as xr
@@ -14,23 +14,25 @@ from bsdr_models.dgplvm.back_constraint import certain
 from bsdr_models.dgplvm.engines import calibrate, make_result
 from bsdr_models.dgplvm.map_search import Mode
 from bsdr_models.dgplvm.posterior import FitResult
-from bsdr_models.dgplvm.priors import CriterionName, DGPLVMOptimization, DGPLVMPriors
-from bsdr_models.dgplvm.problem import DGPLVMProblem, choose_criterion, class_centroids, relevance
+from bsdr_models.dgplvm.priors import CriterionName, DGPLVMOptimization
+from bsdr_models.dgplvm.problem import DGPLVMProblem, class_centroids, relevance
 from bsdr_models.dgplvm.trees import SPEC, make_tree
 from bsdr_models.inference.datatree import Context
 from bsdr_models.inference.dims import BASIS, COMPONENT
 from bsdr_models.numerics.arrays import FloatArray, SamplesLike, TargetLike
 from bsdr_models.numerics.scaling import HUGE, Scaler
-from bsdr_models.options import COUNT, POSITIVE, StrOptions
+from bsdr_models.options import COUNT, StrOptions
 from bsdr_models.papers import dgplvm
 from bsdr_models.papers.dgplvm.draws import classify
 from bsdr_models.papers.dgplvm.map import (
+    CONSTRAINTS,
     THETA_DIM,
     PaperEmbedder,
     PaperObjective,
     collapse,
     fit_paper,
     kernel_mapping,
+    make_problem,
 )
 from bsdr_models.papers.fitting import PaperClassifier, fit_tree
 
@@ -45,25 +47,14 @@ FREE_DIMS = {"latent_raw": (BASIS, COMPONENT), "theta": (THETA_DIM,)}
 def fit(X: SamplesLike, y: TargetLike, **arguments: Any) -> xr.DataTree:
     """Local minimum of the paper's objective, Eq. (13), as a tree.
 
-    Parameters
-    ----------
-    X : array-like of shape (N, D)
-        Samples as the model sees them: scale features before.
-    y : array-like of shape (N,)
-        Classes.
-    **arguments
-        Those of :class:`bsdr_models.papers.PaperDGPLVMClassifier`, but for ``standardize``.
-
-    Returns
-    -------
-    xarray.DataTree
-        With ``posterior``, the mode as a single draw, ``fit``, ``observed_data`` and
-        ``constant_data``.
+    Samples (N, D) are as the model sees them. Arguments are those of
+    :class:`bsdr_models.papers.PaperDGPLVMClassifier`, but for ``standardize``. The group
+    ``posterior`` has the mode as a single draw.
 
     See Also
     --------
+    bsdr_models.papers.bsdr.fit : the groups of the tree, and what is refused.
     bsdr_models.papers.dgplvm.predict : predictions from the tree.
-    bsdr_models.papers.bsdr.fit : what is refused.
 
     Examples
     --------
@@ -83,9 +74,9 @@ def fit(X: SamplesLike, y: TargetLike, **arguments: Any) -> xr.DataTree:
 
 @dataclass(eq=False, repr=False)
 class PaperDGPLVMClassifier(PaperClassifier):
-    r"""D-GPLVM as Urtasun and Darrell print it, for comparison.
+    """D-GPLVM as Urtasun and Darrell (2007) print it, for comparison.
 
-    The objective [1]_, Eq. (13), is minimised over latent coordinates and kernel parameters. It has
+    The objective, Eq. (13), is minimised over latent coordinates and kernel parameters. It has
     no minimum, so that the result is a local minimum between bounds of the parameters; the fit
     warns if a bound determines it.
 
@@ -123,12 +114,6 @@ class PaperDGPLVMClassifier(PaperClassifier):
     --------
     bsdr_models.DGPLVMClassifier : the recommended, well-posed model, which explains the problems.
     bsdr_models.papers.dgplvm.fit : the same fit without scaling, as a tree.
-    bsdr_models.papers.dgplvm.build_model : the objective in PyMC.
-
-    References
-    ----------
-    .. [1] R. Urtasun, T. Darrell (2007). Discriminative Gaussian process latent variable model for
-           classification. International Conference on Machine Learning 24, 927-934.
 
     Examples
     --------
@@ -158,10 +143,8 @@ class PaperDGPLVMClassifier(PaperClassifier):
     _of_model = ("weight", "criterion", "width", "unlabeled")
     _option_types: ClassVar[dict[str, type[Any]]] = {"optimization": DGPLVMOptimization}
     _parameter_constraints: ClassVar[Mapping[str, Sequence[object]]] = {
+        **CONSTRAINTS,
         "n_components": [COUNT, None],
-        "weight": [POSITIVE],
-        "criterion": [StrOptions(set(get_args(CriterionName)))],
-        "width": [POSITIVE],
         "standardize": ["boolean", StrOptions({"auto"})],
     }
 
@@ -193,26 +176,24 @@ class PaperDGPLVMClassifier(PaperClassifier):
                 "the centroids of all classes coincide in the features: the criterion of the "
                 "paper is undefined"
             )
-        n_components = self._size(context)
-        n_classes = len(context.labels)
-        n_labelled = int((targets >= 0).sum())
-        problem = DGPLVMProblem(
-            X=X,
-            y_index=targets,
-            n_components=n_components,
-            criterion=choose_criterion(self.criterion, n_components, n_classes, n_labelled),
+        # Its folds have the left-out predictions that choose a temperature.
+        training = Training.of(
+            X,
+            targets,
+            len(context.labels),
+            np.ones(X.shape[1]),
+            metric=None,
+            rng=rng,
+            groups=context.groups,
+        )
+        problem = make_problem(
+            X,
+            targets,
+            n_components=self._size(context),
+            weight=self.weight,
+            criterion=self.criterion,
             optimization=self._option("optimization"),
-            priors=DGPLVMPriors(weight=self.weight, criterion=self.criterion),
-            # Its folds have the left-out predictions that choose a temperature.
-            training=Training.of(
-                X,
-                targets,
-                n_classes,
-                np.ones(X.shape[1]),
-                metric=None,
-                rng=rng,
-                groups=context.groups,
-            ),
+            training=training,
         )
         mode = fit_paper(problem, kernel_mapping(X, self.width), rng, progressbar=self.progressbar)
         result = describe(mode, problem)
