@@ -285,6 +285,7 @@ class Context:
         labels: dict[str, Coordinate] = {
             FEATURE: list(self.feature_names),
             LABEL: list(self.labels),
+            SCORE: list(self.labels[-1:]),
             COMPONENT: range(n_components),
             COMPONENT_AUX: range(n_components),
             **(coords or {}),

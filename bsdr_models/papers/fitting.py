@@ -17,8 +17,8 @@ from bsdr_models.data.validation import warn_unless_mixed
 from bsdr_models.estimators.base import warn_of
 from bsdr_models.estimators.classifier import ProbabilisticClassifier
 from bsdr_models.inference import datatree
-from bsdr_models.inference.datatree import Context, Coordinate
-from bsdr_models.inference.dims import DRAW, FEATURE, SCORE, TERM
+from bsdr_models.inference.datatree import Context
+from bsdr_models.inference.dims import DRAW, FEATURE, TERM
 from bsdr_models.inference.result import Result, Sampled
 from bsdr_models.numerics.arrays import FloatArray, SamplesLike, TargetLike
 from bsdr_models.options import COUNT, RandomState, Sampling, StrOptions, as_generator
@@ -216,9 +216,6 @@ class SampledClassifier(PaperClassifier):
         if np.abs(located.latent.mean).max() < NO_COMPONENT:
             result = replace(result, messages=(*result.messages, EMPTY))
         draws, more = self._more(draws, factors, context, data, result)
-        coords: dict[str, Coordinate] = {TERM: list(result.terms)}
-        if SCORE in draws.sizes:
-            coords[SCORE] = list(context.labels[1:])
         tree = make_tree(
             draws,
             located,
@@ -227,7 +224,7 @@ class SampledClassifier(PaperClassifier):
             self._spec,
             aligned=not by_mean_field,
             inference_method=self.inference,
-            coords=coords,
+            coords={TERM: list(result.terms)},
             **more,
         )
         tree.attrs["interrupted"] = int(result.interrupted)
