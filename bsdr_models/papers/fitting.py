@@ -11,9 +11,8 @@ import numpy as np
 import xarray as xr
 from sklearn.utils.validation import check_is_fitted
 
-from bsdr_models.bm2pca.trees import count_draws
 from bsdr_models.data.targets import Targets
-from bsdr_models.data.validation import warn_unless_mixed
+from bsdr_models.data.validation import MAX_RAW, warn_unless_mixed
 from bsdr_models.estimators.base import warn_of
 from bsdr_models.estimators.classifier import ProbabilisticClassifier
 from bsdr_models.inference import datatree
@@ -81,9 +80,15 @@ class PaperClassifier(ProbabilisticClassifier):
         return getattr(self, "inference", "map")
 
     def _learn(self, targets: Targets, rng: np.random.Generator) -> Result[Any]:
+        size = float(np.abs(self._context.X).max())
+        if not (self.standardize or 1.0 / MAX_RAW <= size <= MAX_RAW):  # else squares overflow
+            raise ValueError(
+                f"X is not standardised, and samples are {size:.3g} from their mean: give "
+                "standardize=True, or other units"
+            )
         try:
             result, self._fitted_tree = self._run(self._context, targets.coded, rng)
-        except (np.linalg.LinAlgError, ArithmeticError, RuntimeError) as error:
+        except (np.linalg.LinAlgError, RuntimeError) as error:  # no factorisation, a falling bound
             if self.standardize:
                 raise
             raise ValueError(
@@ -175,6 +180,10 @@ class SampledClassifier(PaperClassifier):
     def _limits(self) -> dict[str, Any]:
         """Options of `maximise`, and ``n_restarts`` if there may be several."""
 
+    @abstractmethod
+    def _count_draws(self, context: Context, data: Any) -> int:
+        """Draws of mean field, fewer of many features."""
+
     def _factors(self, draws: xr.Dataset, context: Context, data: Any, state: Any) -> Any:
         """What embeds and predicts samples, by draws or also by the state of mean field."""
         return read_factors(draws, context, getattr(self._option("priors"), "latent_scale", 0.0))
@@ -200,7 +209,7 @@ class SampledClassifier(PaperClassifier):
         by_mean_field = self.inference == "mean_field"
         if by_mean_field:
             result = self._maximise(context, data, rng)
-            sampled = self._draw(result, data, context, rng)
+            sampled = self._draw(result, data, self._count_draws(context, data), rng)
         else:
             sampled = self._sample(data, context, rng)
             result = Result(
@@ -253,12 +262,10 @@ class SampledClassifier(PaperClassifier):
         )
 
     def _draw(
-        self, result: Result[Any], data: Any, context: Context, rng: np.random.Generator
+        self, result: Result[Any], data: Any, n_draws: int, rng: np.random.Generator
     ) -> Sampled:
         """Draws of the optimum of mean field, of latent coordinates unless too many."""
         state = result.posterior
-        widest = max(self._size(context), len(context.labels))
-        n_draws = count_draws(context.X.shape[1], widest)
         drawn = self._folder.mean_field.draw(
             state,
             data,

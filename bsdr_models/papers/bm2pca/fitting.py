@@ -10,7 +10,7 @@ import xarray as xr
 
 from bsdr_models.bm2pca.priors import BM2PCAPriors
 from bsdr_models.bm2pca.subspace import signs_of
-from bsdr_models.bm2pca.trees import SPEC, latent_offset
+from bsdr_models.bm2pca.trees import SPEC, count_draws, latent_offset
 from bsdr_models.inference.datatree import SAMPLE_DIMS, Context
 from bsdr_models.inference.dims import COMPONENT
 from bsdr_models.inference.result import Result
@@ -139,6 +139,9 @@ class PaperBM2PCAClassifier(SampledClassifier):
 
     def _limits(self) -> dict[str, Any]:
         return {"max_iter": self.max_iter}
+
+    def _count_draws(self, context: Context, data: ViewData) -> int:
+        return count_draws(context.X.shape[1], data.margins.y.shape[1])
 
     def _align(self, draws: xr.Dataset, rng: np.random.Generator) -> xr.Dataset:
         """Draws with rotated components, and precisions of the loadings given these.

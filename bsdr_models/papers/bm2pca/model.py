@@ -9,7 +9,7 @@ For each sample n = 1..N with features :math:`x_n` (D,), R components and K outc
     \nu_c \sim \mathrm{Ga}(a_\nu, b_\nu), \quad \eta_{ci} \sim N(0, \nu_c^{-1}), \quad
     f_{nc} = \eta_c^\top z_n + \eta_{c0},
 
-with Gammas by shape and rate [1]_. Each outcome has a margin factor,
+with Gammas by shape and rate. Each outcome has a margin factor,
 
 * signs, :math:`\phi_{nc} = \exp\{-2 C \max(0, 1 - y_{nc} f_{nc})\}`, or 1 for y = 0;
 * real targets, :math:`\phi_{nc} = \exp\{-2 C \max(0, |y_{nc} - f_{nc}| - \epsilon)\} /
@@ -31,11 +31,6 @@ the latent coordinates are integrated out: with :math:`A = I + \tau W^\top W` an
 
 so the class score given :math:`x_n` is normal with mean :math:`b_n^\top T \eta_c + \eta_{c0}` and
 variance :math:`|T \eta_c|^2`, and the expectation of a single factor has a closed form.
-
-References
-----------
-.. [1] C. Du, S. Zhe, F. Zhuang, Y. Qi, Q. He, Z. Shi (2015). Bayesian maximum margin principal
-       component analysis. AAAI.
 """
 
 import math

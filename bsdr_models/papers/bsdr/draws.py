@@ -1,6 +1,6 @@
 r"""Latent coordinates and predictions of the paper's model, by draws of its posterior.
 
-Predictions are those of Appendix B of the paper [1]_: each draw of the parameters draws the latent
+Predictions are those of Appendix B of the paper: each draw of the parameters draws the latent
 coordinates of a new sample by Eq. (1), and
 
 .. math::
@@ -11,11 +11,6 @@ is a mean over S draws. By mean field the draws of weights and biases are those 
 latent coordinates are independent normals given the features: of thousands of features a few
 hundred draws would not show the mean. (What Section II-B3 prints as scales of the utilities are
 variances.) Latent coordinates are quasi-random.
-
-References
-----------
-.. [1] M. Gönen (2013). Bayesian supervised dimensionality reduction.
-       IEEE Transactions on Cybernetics 43(6).
 """
 
 from collections.abc import Callable

@@ -26,6 +26,10 @@ from bsdr_models.papers.bsdr.priors import (
 from bsdr_models.papers.fitting import SampledClassifier, fit_tree
 from bsdr_models.papers.trees import name_dims
 
+# Draws of a mean-field fit, and numbers that those of one variable have at most.
+N_DRAWS = 500
+MOST_NUMBERS = 1_000_000
+
 
 def fit(
     X: SamplesLike,
@@ -161,6 +165,10 @@ class PaperBSDRClassifier(SampledClassifier):
 
     def _limits(self) -> dict[str, Any]:
         return asdict(self._option("optimization"))
+
+    def _count_draws(self, context: Context, data: Data) -> int:
+        numbers = context.X.shape[1] * max(self.n_components, data.n_labels)
+        return int(np.clip(MOST_NUMBERS // numbers, 20, N_DRAWS))
 
     def _dims(self) -> dict[str, tuple[str, ...]]:
         shared = PROJECTION_PRECISION_DIMS[self._option("priors").projection_prior]

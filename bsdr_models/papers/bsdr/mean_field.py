@@ -7,11 +7,6 @@ optimal factor with the others held fixed; ``step`` runs them once, in the order
 
 Letters: Q projection, Z latent coordinates, W and b weights and bias, T latent utilities, Phi, Psi,
 lambda the precisions, v = latent_scale**2. The paper has samples in columns; here X is (N, D).
-
-References
-----------
-.. [1] M. Gönen (2013). Bayesian supervised dimensionality reduction.
-       IEEE Transactions on Cybernetics 43(6), Section II-B.
 """
 
 from dataclasses import dataclass, replace
@@ -177,7 +172,7 @@ def _start_coordinates(data: Data, r: int, rng: np.random.Generator, at_random: 
 
 
 def update_projection_precision(state: State, priors: Priors) -> Gamma:
-    """Optimal q(Phi) [1]_, Eq. (4), and its columnwise and rowwise forms (Section II-C, II-D)."""
+    """Optimal q(Phi), Eq. (4), and its columnwise and rowwise forms (Section II-C, II-D)."""
     shape = state.projection_precision.shape.shape
     tied = tuple(axis for axis in (0, 1) if shape[axis] == 1)
     square = state.projection.mean_square.sum(axis=tied, keepdims=True)
@@ -189,7 +184,7 @@ def update_projection_precision(state: State, priors: Priors) -> Gamma:
 
 
 def update_projection(state: State, data: Data, priors: Priors) -> RidgeColumns:
-    r"""Optimal q(Q) [1]_, Eq. (5).
+    r"""Optimal q(Q), Eq. (5).
 
     .. math::
         \Sigma_s = (\operatorname{diag} E[\phi_s] + X^\top X / v)^{-1}, \qquad
@@ -200,7 +195,7 @@ def update_projection(state: State, data: Data, priors: Priors) -> RidgeColumns:
 
 
 def update_latent(state: State, priors: Priors) -> NormalRows:
-    r"""Optimal q(Z) [1]_, Eq. (6).
+    r"""Optimal q(Z), Eq. (6).
 
     .. math::
         \Sigma_z = (I / v + \sum_c E[\tau_c] E[w_c w_c^\top])^{-1}, \qquad
@@ -223,7 +218,7 @@ def update_latent(state: State, priors: Priors) -> NormalRows:
 
 
 def update_weight_precision(state: State, priors: Priors) -> Gamma:
-    """Optimal q(lambda) and q(Psi) [1]_, Eqs. (7) and (8)."""
+    """Optimal q(lambda) and q(Psi), Eqs. (7) and (8)."""
     return weight_gamma(state.weights.mean**2 + state.weights.variance, priors)
 
 
@@ -243,7 +238,7 @@ def weight_prior(priors: Priors, n_rows: int) -> tuple[FloatArray, FloatArray]:
 
 
 def update_weights(state: State) -> NormalColumns:
-    """Optimal q(b, W), jointly per label [1]_, Eq. (9)."""
+    """Optimal q(b, W), jointly per label, Eq. (9)."""
     z = state.latent.mean
     t = state.utilities.mean
     tau = noise_mean(state)
@@ -258,7 +253,7 @@ def update_weights(state: State) -> NormalColumns:
 
 
 def update_utilities(state: State, data: Data) -> Utilities:
-    """Optimal q(T) [1]_, Eq. (10), with exact moments instead of the paper's Monte Carlo."""
+    """Optimal q(T), Eq. (10), with exact moments instead of the paper's Monte Carlo."""
     return make_utilities(linear_predictor_mean(state), data, start=state.utilities.mode)
 
 
@@ -374,7 +369,7 @@ def draw(
 
 
 def elbo_terms(state: State, data: Data, priors: Priors) -> dict[str, float]:
-    r"""Terms of the bound [1]_, Eq. (3): for each factor E[log p(it | parents)] plus entropy.
+    r"""Terms of the bound, Eq. (3): for each factor E[log p(it | parents)] plus entropy.
 
     Utilities and labels share a term. With m the origin of q(T) and mu = E[eta],
 
