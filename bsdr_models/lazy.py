@@ -8,7 +8,7 @@ from typing import Any
 def load_on_use(package: str, modules: Mapping[str, str | None]) -> Callable[[str], Any]:
     """A ``__getattr__`` for ``package``, given the module within it of each public name.
 
-    None is for a name that is itself a module.
+    None is for a name that is itself a module; a dot before that of a module beside the package.
     """
 
     def load(name: str) -> Any:
@@ -17,7 +17,7 @@ def load_on_use(package: str, modules: Mapping[str, str | None]) -> Callable[[st
         module = modules[name]
         if module is None:
             return import_module(f"{package}.{name}")
-        return getattr(import_module(f"{package}.{module}"), name)
+        return getattr(import_module(f".{module}", package), name)
 
     return load
 

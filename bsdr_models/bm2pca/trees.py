@@ -94,7 +94,6 @@ def make_tree(
     draws = {name: values[None] for name, values in drawn.items()}
     dims = dict(FREE_DIMS)
     if context.target == "multiclass" and len(context.labels) == 2:
-        coords[SCORE] = list(context.labels[1:])
         dims |= {"weights": (COMPONENT, SCORE), "bias": (SCORE,), "weight_precision": (SCORE,)}
     return context.fit_tree(
         {"posterior": _recorded(draws, context), "fit": group},

@@ -275,7 +275,8 @@ class Context:
     ) -> xr.DataTree:
         """Tree with named axes, coordinates and provenance.
 
-        In the sample groups every array begins with (chain, draw). ``dims`` of variables override
+        In the sample groups every array begins with (chain, draw). Those of xarray have their own
+        dims. ``dims`` of variables override
         those of the specification, for example for a precision shared by a column; axes without
         ``coords`` are numbered from 0. The arguments of the fit are stored as one JSON string,
         since NetCDF has no nested attributes; ``attrs`` are strings, numbers, or lists of these.
@@ -284,6 +285,7 @@ class Context:
         labels: dict[str, Coordinate] = {
             FEATURE: list(self.feature_names),
             LABEL: list(self.labels),
+            SCORE: list(self.labels[-1:]),
             COMPONENT: range(n_components),
             COMPONENT_AUX: range(n_components),
             **(coords or {}),
@@ -332,7 +334,7 @@ def _dataset(
     arrays = dict[str, tuple[tuple[str, ...], np.ndarray]]()
     for name, given in variables.items():
         values = np.asarray(given)
-        axes = _variable_dims(group, name, values.ndim, known)
+        axes = getattr(given, "dims", None) or _variable_dims(group, name, values.ndim, known)
         if FEATURE in axes:
             values = pad(values, constant, axis=axes.index(FEATURE))
         arrays[name] = axes, values

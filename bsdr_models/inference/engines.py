@@ -96,7 +96,8 @@ def sample_nuts(
             **options,
         )
     sampled = Sampled.of(trace)
-    posterior, stats = _complete(sampled.draws, sampled.sample_stats)
+    recorded = {name: sampled.draws[name] for name in var_names}  # nutpie returns all free ones
+    posterior, stats = _complete(recorded, sampled.sample_stats)
     n_chains, n_draws = next(iter(posterior.values())).shape[:2]
     if n_divergent := int(stats["diverging"].sum()):
         warnings.warn(

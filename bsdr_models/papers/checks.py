@@ -1,12 +1,8 @@
 """Checks of what the step functions are given: an error of one sentence before any work."""
 
-from collections.abc import Collection
-from typing import get_args
-
 import numpy as np
 
 from bsdr_models.numerics.arrays import FloatArray, IntArray, Target
-from bsdr_models.options import Options, StrOptions
 
 SIGNS = (
     "y must hold signs, 1 and -1 at least once for each outcome and 0 where a label is missing, "
@@ -14,25 +10,12 @@ SIGNS = (
 )
 CLASSES = (
     "y must hold the classes 0 to K - 1, each at least once and at least two, such as "
-    "numpy.unique(y, return_inverse=True)[1]"
+    "numpy.unique(y, return_inverse=True)[1], or -1 without a label if the model knows such samples"
 )
 
 
-def check_choice(name: str, value: object, options: Collection[str]) -> None:
-    """Raise a ValueError unless a value is one of some strings."""
-    if value not in (allowed := StrOptions(options)):
-        raise ValueError(f"{name} must be {allowed}, got {value!r}")
-
-
-def check_priors(priors: object, kind: type[Options]) -> None:
-    """Raise a TypeError for hyper-parameters of another model."""
-    if not isinstance(priors, kind):
-        name = f"{kind.__module__}.{kind.__name__}"
-        raise TypeError(f"priors must be a {name}, got {type(priors).__name__}")
-
-
-def read_numbers(name: str, values: object, *, missing: bool = False) -> FloatArray:
-    """Numbers as float64, finite, or NaN if some may be ``missing``."""
+def _read_numbers(name: str, values: object, missing: bool) -> FloatArray:
+    """Numbers as float64, finite, or NaN if some may be missing."""
     try:
         array = np.asarray(values)
         if array.dtype.kind not in "biufO":
@@ -47,7 +30,7 @@ def read_numbers(name: str, values: object, *, missing: bool = False) -> FloatAr
 
 def read_samples(X: object, *, missing: bool = False) -> FloatArray:
     """Samples (N, D), NaN where a value is missing if some may be."""
-    array = read_numbers("X", X, missing=missing)
+    array = _read_numbers("X", X, missing)
     if array.ndim != 2 or not array.size:
         raise ValueError(f"X must have the shape (N, D), got {array.shape}")
     return array
@@ -55,7 +38,7 @@ def read_samples(X: object, *, missing: bool = False) -> FloatArray:
 
 def read_outputs(y: object, n_samples: int, *, missing: bool = False) -> FloatArray:
     """Numbers (N, K) for each of N samples."""
-    array = read_numbers("y", y, missing=missing)
+    array = _read_numbers("y", y, missing)
     if array.ndim == 1:
         array = array[:, None]
     if array.ndim != 2 or len(array) != n_samples:
@@ -66,26 +49,23 @@ def read_outputs(y: object, n_samples: int, *, missing: bool = False) -> FloatAr
 def read_classes(y: object, n_samples: int, *, unlabeled: bool = False) -> IntArray:
     """Classes 0 to K - 1 (N,), and -1 without a label if some samples may be ``unlabeled``."""
     array = read_outputs(y, n_samples)
-    found = np.unique(array[array >= 0.0] if unlabeled else array)
+    found = np.setdiff1d(array, [-1.0] if unlabeled else [])
     if array.shape[1] > 1 or len(found) < 2 or not np.array_equal(found, np.arange(len(found))):
         raise ValueError(CLASSES)
-    if array.min() not in (0.0, -1.0):
-        raise ValueError(f"{CLASSES}, or -1 without a label")
     return array[:, 0].astype(np.int64)
 
 
 def read_targets(y: object, target: Target, n_samples: int) -> tuple[np.ndarray, int]:
     """Classes (N,), label sets as bool (N, K) or real outputs (N, K), and K."""
-    check_choice("target", target, get_args(Target))
     if target == "multiclass":
         classes = read_classes(y, n_samples)
         return classes, int(classes.max()) + 1
     array = read_outputs(y, n_samples)
-    if target == "regression":
-        return array, array.shape[1]
-    if not np.isin(array, (0.0, 1.0)).all():
-        raise ValueError("y must hold 0 and 1 for each label")
-    return array == 1.0, array.shape[1]
+    if target == "multilabel":
+        if not np.isin(array, (0.0, 1.0)).all():
+            raise ValueError("y must hold 0 and 1 for each label")
+        array = array == 1.0
+    return array, array.shape[1]
 
 
 def read_signs(y: object, n_samples: int) -> FloatArray:

@@ -1,12 +1,7 @@
 """Coordinate ascent on a variational bound: restarts, acceleration, convergence.
 
-For any model with a ``step`` that never lowers the bound. With an extrapolation (SQUAREM [1]_)
+For any model with a ``step`` that never lowers the bound. With an extrapolation (SQUAREM)
 every third step starts from an extrapolated point, and is kept only if it raises the exact bound.
-
-References
-----------
-.. [1] R. Varadhan, C. Roland (2008). Simple and globally convergent methods for accelerating
-       the convergence of any EM algorithm. Scandinavian Journal of Statistics 35(2).
 """
 
 from collections import deque

@@ -4,7 +4,6 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, replace
 from functools import partial
-from inspect import cleandoc
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
@@ -13,113 +12,22 @@ import xarray as xr
 from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models.data.targets import Targets
-from bsdr_models.data.validation import warn_unless_mixed
+from bsdr_models.data.validation import MAX_RAW, warn_unless_mixed
 from bsdr_models.estimators.base import warn_of
 from bsdr_models.estimators.classifier import ProbabilisticClassifier
-from bsdr_models.inference.datatree import MAX_NUMBERS, Context, Coordinate
-from bsdr_models.inference.dims import DRAW, FEATURE, SCORE, TERM
+from bsdr_models.inference import datatree
+from bsdr_models.inference.datatree import Context
+from bsdr_models.inference.dims import DRAW, FEATURE, TERM
 from bsdr_models.inference.result import Result, Sampled
 from bsdr_models.numerics.arrays import FloatArray, SamplesLike, TargetLike
 from bsdr_models.options import COUNT, RandomState, Sampling, StrOptions, as_generator
 from bsdr_models.papers.coordinate_ascent import maximise
+from bsdr_models.papers.reading import read_training
 from bsdr_models.papers.sampler import sample
-from bsdr_models.papers.training import read_training, units_of_samples
-from bsdr_models.papers.trees import Located, add_effects, align, make_tree, name_dims
+from bsdr_models.papers.trees import add_effects, align, locate, make_tree, name_dims, read_factors
 
 if TYPE_CHECKING:
     import pymc as pm
-
-
-EXAMPLE = """
-Examples
---------
->>> import warnings
->>> from sklearn.datasets import load_iris
->>> from sklearn.preprocessing import scale
->>> from bsdr_models.papers import {folder}
->>> X, y = load_iris(return_X_y=True)
->>> with warnings.catch_warnings():
-...     warnings.simplefilter("ignore")  # the objective of D-GPLVM has no minimum
-...     tree = {folder}.fit(scale(X)[::3], y[::3], n_components=2, random_state=0)
-"""
-FIT = """
-
-Parameters
-----------
-X : array-like of shape (N, D)
-    Samples as the model sees them: scale features before.
-y : array-like of shape (N,), or (N, K)
-    {targets}
-{more}**arguments
-    Those of :class:`bsdr_models.papers.{estimator}`, but for ``standardize``.
-
-Returns
--------
-xarray.DataTree
-    With ``posterior``, {posterior}, ``fit``, ``observed_data`` and ``constant_data``, of
-    samplers also ``sample_stats`` and, if the model has one, ``log_likelihood``.
-
-Raises
-------
-TypeError
-    If there is no such argument.
-ValueError
-    If samples or targets are not finite, their shapes disagree, or an argument is out of range.
-
-See Also
---------
-predict : predictions from the tree.
-bsdr_models.papers.{estimator} : the same fit as an estimator.
-"""
-FIT += (
-    EXAMPLE
-    + """>>> tree["posterior/latent"].sizes["component"]
-2
-"""
-)
-
-PREDICT = """
-
-Parameters
-----------
-tree : xarray.DataTree
-    From `fit` or :func:`bsdr_models.from_trace`{draws}.
-X : array-like of shape (M, D)
-    Samples, scaled as those of the fit.
-{more}
-Returns
--------
-ndarray of shape (M, K)
-    Probabilities of the classes, or that each label is one; means of real outputs.
-
-Raises
-------
-TypeError
-    If `tree` is no tree.
-ValueError
-    If variables are missing, or X has other features than the tree.
-
-See Also
---------
-fit : the fit.
-"""
-PREDICT += (
-    EXAMPLE
-    + """>>> {folder}.predict(tree, scale(X)[1::3]).shape
-(50, 3)
-"""
-)
-
-
-def with_sections[F: Callable[..., Any]](sections: str, **parts: str) -> Callable[[F], F]:
-    """Add sections to the docstring of a function; "{name}" stands for a part."""
-
-    def add(function: F) -> F:
-        function.__doc__ = cleandoc(function.__doc__ or "") + sections.format(**parts)
-        return function
-
-    return add
-
 
 Inference = Literal["mean_field", "gibbs", "nuts", "advi"]
 # Latent coordinates, of unit variance under the prior, that are rounding errors.
@@ -141,10 +49,8 @@ class PaperClassifier(ProbabilisticClassifier):
     random_state: RandomState = None
 
     _several: ClassVar[bool] = True
-
-    @abstractmethod
-    def _declare(self, context: Context) -> "pm.Model":
-        """The PyMC model of the training samples."""
+    _folder: ClassVar[ModuleType]  # of the model
+    _of_model: ClassVar[tuple[str, ...]]  # arguments of the fit that `build_model` takes, too
 
     @abstractmethod
     def _run(
@@ -152,13 +58,43 @@ class PaperClassifier(ProbabilisticClassifier):
     ) -> tuple[Result[Any], xr.DataTree]:
         """Result, which predicts those features that vary, and tree, of coded targets."""
 
+    def _size(self, context: Context) -> int:
+        """Number of components."""
+        return int(self.n_components)
+
+    def _declare(self, context: Context) -> "pm.Model":
+        """The PyMC model of the training samples."""
+        return self._folder.build_model(
+            context.X,
+            context.y,
+            n_components=self._size(context),
+            target=context.target,
+            **{name: self._option(name) for name in self._of_model},
+        )
+
+    def _option(self, name: str) -> Any:
+        return super()._option(name) if name in self._option_types else getattr(self, name)
+
     @property
     def _method(self) -> Any:
         return getattr(self, "inference", "map")
 
     def _learn(self, targets: Targets, rng: np.random.Generator) -> Result[Any]:
-        with units_of_samples(self._context.X, standardize=bool(self.standardize)):
+        size = float(np.abs(self._context.X).max())
+        if not (self.standardize or 1.0 / MAX_RAW <= size <= MAX_RAW):  # else squares overflow
+            raise ValueError(
+                f"X is not standardised, and samples are {size:.3g} from their mean: give "
+                "standardize=True, or other units"
+            )
+        try:
             result, self._fitted_tree = self._run(self._context, targets.coded, rng)
+        except (np.linalg.LinAlgError, RuntimeError) as error:  # no factorisation, a falling bound
+            if self.standardize:
+                raise
+            raise ValueError(
+                "X is not standardised, and its units are too far from those of the priors "
+                f"({error}): give standardize=True, or other units"
+            ) from error
         return result
 
     def _name_fitted(self) -> None:
@@ -230,8 +166,6 @@ class SampledClassifier(PaperClassifier):
     inference: Inference = "mean_field"
     sampling: Sampling | None = None
 
-    _mean_field: ClassVar[ModuleType]
-    _gibbs: ClassVar[ModuleType]
     _unrecorded: ClassVar[frozenset[str]]  # variables of the sampler that the tree does not hold
     _parameter_constraints: ClassVar[Mapping[str, Sequence[object]]] = {
         "n_components": [COUNT],
@@ -247,18 +181,18 @@ class SampledClassifier(PaperClassifier):
         """Options of `maximise`, and ``n_restarts`` if there may be several."""
 
     @abstractmethod
-    def _draw(self, state: Any, data: Any, rng: np.random.Generator) -> dict[str, FloatArray]:
-        """Draws of a state of mean field by name, (S, ...)."""
+    def _count_draws(self, context: Context, data: Any) -> int:
+        """Draws of mean field, fewer of many features."""
+
+    def _factors(self, draws: xr.Dataset, context: Context, data: Any, state: Any) -> Any:
+        """What embeds and predicts samples, by draws or also by the state of mean field."""
+        return read_factors(draws, context, getattr(self._option("priors"), "latent_scale", 0.0))
 
     @abstractmethod
-    def _describe(
-        self, draws: xr.Dataset, context: Context, data: Any, result: Result[Any]
-    ) -> tuple[Any, Located]:
-        """What predicts, and what the tree has beside the draws, whose components are aligned."""
-
-    def _size(self, context: Context) -> int:
-        """Number of components."""
-        return int(self.n_components)
+    def _more(
+        self, draws: xr.Dataset, factors: Any, context: Context, data: Any, result: Result[Any]
+    ) -> tuple[xr.Dataset, dict[str, Any]]:
+        """Draws with further variables, and options of `make_tree`."""
 
     def _dims(self) -> Mapping[str, tuple[str, ...]]:
         """Dims of the variables."""
@@ -275,15 +209,7 @@ class SampledClassifier(PaperClassifier):
         by_mean_field = self.inference == "mean_field"
         if by_mean_field:
             result = self._maximise(context, data, rng)
-            drawn = self._draw(result.posterior, data, rng)
-            sampled = Sampled(
-                draws={name: values[None] for name, values in drawn.items()},
-                fit={
-                    "elbo": result.trace,
-                    "elbo_terms": np.column_stack(list(result.terms.values())),
-                },
-                attrs={"converged": int(result.converged)},
-            )
+            sampled = self._draw(result, data, self._count_draws(context, data), rng)
         else:
             sampled = self._sample(data, context, rng)
             result = Result(
@@ -294,14 +220,11 @@ class SampledClassifier(PaperClassifier):
             )
         draws = name_dims(sampled.draws, self._dims())
         draws = add_effects(draws if by_mean_field else self._align(draws, rng), context)
-        posterior, located = self._describe(draws, context, data, result)
+        factors = self._factors(draws, context, data, result.posterior)
+        located = locate(draws, context, self._spec, factors)
         if np.abs(located.latent.mean).max() < NO_COMPONENT:
             result = replace(result, messages=(*result.messages, EMPTY))
-        coords: dict[str, Coordinate] = {TERM: list(result.terms)}
-        if SCORE in draws.sizes:
-            coords[SCORE] = list(context.labels[1:])
-        if "loadings" in draws and draws["loadings"].size > MAX_NUMBERS:  # predictions have no need
-            draws = draws.drop_vars("loadings")
+        draws, more = self._more(draws, factors, context, data, result)
         tree = make_tree(
             draws,
             located,
@@ -309,22 +232,22 @@ class SampledClassifier(PaperClassifier):
             context,
             self._spec,
             aligned=not by_mean_field,
-            attrs={"interrupted": int(result.interrupted)},
             inference_method=self.inference,
-            coords=coords,
-            dims=self._dims(),
+            coords={TERM: list(result.terms)},
+            **more,
         )
+        tree.attrs["interrupted"] = int(result.interrupted)
         if not by_mean_field:
             identified = [*self._spec.identified]
             if "bias_centered" not in draws:
                 identified.append("bias")  # of labels and real outputs
             names = [name for name in identified if name in tree["posterior"].data_vars]
             result = replace(result, converged=warn_unless_mixed(tree, names))
-        return replace(result, posterior=posterior), tree
+        return replace(result, posterior=factors), tree
 
     def _maximise(self, context: Context, data: Any, rng: np.random.Generator) -> Result[Any]:
         """The state of mean field with the largest bound, of one start or also of random ones."""
-        steps = self._mean_field
+        steps = self._folder.mean_field
         priors = self._option("priors")
         options = self._limits()
         init = partial(steps.init, data, priors, n_components=self._size(context))
@@ -338,13 +261,36 @@ class SampledClassifier(PaperClassifier):
             **options,
         )
 
+    def _draw(
+        self, result: Result[Any], data: Any, n_draws: int, rng: np.random.Generator
+    ) -> Sampled:
+        """Draws of the optimum of mean field, of latent coordinates unless too many."""
+        state = result.posterior
+        drawn = self._folder.mean_field.draw(
+            state,
+            data,
+            self._option("priors"),
+            n_draws=n_draws,
+            latent=n_draws * state.latent.mean.size <= datatree.MAX_NUMBERS,
+            rng=rng,
+        )
+        return Sampled(
+            draws={name: values[None] for name, values in drawn.items()},
+            fit={
+                "elbo": result.trace,
+                "elbo_terms": np.column_stack(list(result.terms.values())),
+            },
+            attrs={"converged": int(result.converged)},
+        )
+
     def _sample(self, data: Any, context: Context, rng: np.random.Generator) -> Sampled:
         """Draws of those variables that the tree holds, latent coordinates unless too many."""
         schedule = self._schedule()
         priors = self._option("priors")
         size = {"n_components": self._size(context), "n_chains": schedule.chains}
+        of_latent = schedule.chains * schedule.draws * len(context.X) * size["n_components"]
         excluded = self._unrecorded
-        if schedule.chains * schedule.draws * size["n_components"] * len(context.X) > MAX_NUMBERS:
+        if of_latent > datatree.MAX_NUMBERS:
             excluded = excluded | {"latent"}
         if self.inference != "gibbs":
             # PyMC takes most of a second to load.
@@ -353,7 +299,7 @@ class SampledClassifier(PaperClassifier):
             declared = self._declare(context)
             options = {"rng": rng, "excluded": excluded, **asdict(schedule)}
             return run_pymc(self.inference, declared, self._spec, **options)
-        gibbs = self._gibbs
+        gibbs = self._folder.gibbs
 
         def record(state: Any) -> dict[str, FloatArray]:
             values = gibbs.to_variables(state, priors)

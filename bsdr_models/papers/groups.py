@@ -26,7 +26,6 @@ from bsdr_models.bsdr.problem import (
     make_contrasts,
     regression_log_likelihood,
 )
-from bsdr_models.bsdr.trees import SPEC
 from bsdr_models.data.targets import name_groups
 from bsdr_models.data.validation import find_classes, read_numbers, sample_labels
 from bsdr_models.inference.datatree import read_draws
@@ -34,8 +33,7 @@ from bsdr_models.inference.dims import GROUP, LABEL, OBS
 from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, Target, TargetLike
 from bsdr_models.numerics.process_state import warn
 from bsdr_models.papers.bsdr.draws import N_DRAWS, standard_normals
-from bsdr_models.papers.training import read_new, read_setting
-from bsdr_models.papers.trees import take_draws
+from bsdr_models.papers.reading import read_new, take_draws
 
 # Draws of the effect of a new group from which those that predict are chosen by their weights.
 N_EFFECTS = 8192
@@ -185,11 +183,11 @@ class GroupDraws:
         if tree.attrs["target"] == "regression":
             names.append("noise_scale")
         return cls(
-            draws=take_draws(tree, SPEC, names, N_DRAWS),
+            draws=take_draws(tree, names, N_DRAWS),
             groups=drawn[GROUP].values.tolist(),
             labels=drawn[LABEL].values,
             target=tree.attrs["target"],
-            lapse=read_setting(tree, "lapse", 0.0),
+            lapse=tree.attrs.get("lapse", 0.0),
         )
 
     def read(self, y: TargetLike) -> np.ndarray:

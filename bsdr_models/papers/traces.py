@@ -12,12 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
-from sklearn.utils import gen_batches
 
-from bsdr_models.bsdr.posterior import Coordinates, Parameters
-from bsdr_models.bsdr.problem import make_contrasts
 from bsdr_models.data.validation import sample_labels
-from bsdr_models.dgplvm.problem import relevance
 from bsdr_models.inference.datatree import (
     OF_SAMPLER,
     SAMPLE_DIMS,
@@ -25,25 +21,18 @@ from bsdr_models.inference.datatree import (
     InferenceMethod,
     read_draws,
 )
-from bsdr_models.inference.dims import BASIS, COMPONENT, FEATURE, GROUP, LABEL, OBS, SCORE
+from bsdr_models.inference.dims import COMPONENT, FEATURE, LABEL, OBS
 from bsdr_models.inference.result import Sampled
 from bsdr_models.inference.spec import ModelSpec
 from bsdr_models.numerics.arrays import DeclaredTarget, FloatArray, SamplesLike, TargetLike
-from bsdr_models.numerics.latent import LatentCoordinates, feature_relevance, spread
-from bsdr_models.papers.bm2pca.fitting import NAMES, BM2PCADraws
-from bsdr_models.papers.bsdr.draws import project
-from bsdr_models.papers.training import read_training
-from bsdr_models.papers.trees import Located, add_effects, align, make_tree, stack_draws, values_of
+from bsdr_models.papers.reading import ORDER, read_training
+from bsdr_models.papers.trees import add_effects, align, locate, make_tree, read_factors
 
 if TYPE_CHECKING:
     import pymc as pm
 
-# Order of the dims of a variable.
-ORDER = (*SAMPLE_DIMS, OBS, FEATURE, BASIS, GROUP, COMPONENT, LABEL, SCORE)
 # Groups that are taken over as they are.
 KEPT = ("log_likelihood", "log_prior", "posterior_predictive")
-# Samples whose latent coordinates under all draws are in memory at once.
-BLOCK = 256
 
 
 def from_trace(
@@ -125,17 +114,17 @@ def from_trace(
     settings = _settings(tree)
     if spec.name == "bsdr":
         settings = {"latent_scale": 1.0} | settings  # as in the paper
-    located = _locate(draws, context, spec, settings.get("latent_scale", 0.0))
+    factors = read_factors(draws, context, settings.get("latent_scale", 0.0))
     sampled = Sampled.of(tree)
     default: InferenceMethod = "nuts" if "diverging" in sampled.sample_stats else "mcmc"
     origin = tree["posterior"].attrs
-    kept = {name: tree[name].to_dataset() for name in KEPT if name in tree.children}
     return make_tree(
         draws,
-        replace(located, groups=kept),
+        locate(draws, context, spec, factors),
         sampled,
         context,
         spec,
+        groups={name: tree[name].to_dataset() for name in KEPT if name in tree.children},
         inference_method=inference_method or default,
         attrs={name: origin[name] for name in OF_SAMPLER if name in origin} | settings,
         coords={
@@ -259,108 +248,3 @@ def _check(tree: xr.DataTree, context: Context, spec: ModelSpec) -> None:
             f"the trace has none of {sorted(needed)}; it has {sorted(map(str, posterior))}. With "
             "model=... it gets what the model computes from these"
         )
-
-
-# Latent coordinates
-
-
-def _locate(draws: xr.Dataset, context: Context, spec: ModelSpec, scale: float) -> Located:
-    """Latent coordinates by what was sampled; ``scale`` is their deviation from the projection."""
-    names = draws.data_vars.keys()
-    arrays = stack_draws(values_of(draws), [*map(str, names)])
-    if {*NAMES, "coef"} <= names:
-        factors = BM2PCADraws.of(values_of(draws), exclusive=context.target == "multiclass")
-        latent = factors.embed(context.X)
-        return Located.linear(context, latent, factors.projection, _weights(draws, context))
-    linear = "projection" in names and COMPONENT in draws["projection"].dims
-    if linear and ("weights" in names or "coef" not in names):
-        Q = arrays["projection"]
-        mean = Q.mean(axis=0)
-        weights = _weights(draws, context, mean)
-        latent = project(Q, context.X, scale)
-        return Located.linear(context, latent, mean, weights, fit={"projection_sd": Q.std(axis=0)})
-    if "latent" in names:
-        mean = arrays["latent"].mean(axis=0)
-        latent = LatentCoordinates(mean=mean, cov=spread(arrays["latent"], mean))
-        slopes = np.linalg.lstsq(context.X - context.X.mean(axis=0), mean - mean.mean(axis=0))[0]
-        if "coef" in names:
-            return Located.linear(context, latent, slopes, _weights(draws, context, slopes))
-        share = mean.var(axis=0) / mean.var(axis=0).sum()
-        if context.index is not None:
-            share = relevance(mean, context.index)
-        importance = feature_relevance(slopes, np.diag(np.sqrt(share)))
-        fit = {
-            "relevance": share,
-            "projection_mean": slopes,
-            "feature_relevance": importance,
-        }
-        return Located(latent=latent, fit=fit)
-    if "coef" not in names:
-        raise ValueError(
-            "latent coordinates need draws of projection, latent or coef; the trace has "
-            f"{sorted(map(str, names))}"
-        )
-    return _canonical(draws, context, spec)
-
-
-def _weights(draws: xr.Dataset, context: Context, loadings: FloatArray | None = None) -> FloatArray:
-    """Mean weights (R, K) of latent coordinates in the class scores, of loadings (P, R)."""
-    if "weights" in draws and COMPONENT in draws["weights"].dims:
-        weights = draws["weights"].mean(SAMPLE_DIMS).transpose(COMPONENT, ...).values
-        return context.per_class(weights)
-    assert loadings is not None
-    if "coef" in draws:
-        return np.linalg.pinv(loadings) @ draws["coef"].mean(SAMPLE_DIMS).values
-    return np.eye(loadings.shape[1])
-
-
-def _canonical(draws: xr.Dataset, context: Context, spec: ModelSpec) -> Located:
-    """Identified coordinates of a linear predictor, as the recommended BSDR has them."""
-    X = np.asarray(context.X)
-    shape = draws["coef"].shape
-    coef = draws["coef"].values.reshape(-1, *shape[2:])  # (S, D, K)
-    contrasts = make_contrasts(shape[3], context.target)
-    projection = np.swapaxes(coef @ contrasts.T, 1, 2)
-    parameters = Parameters(
-        projection=projection,
-        scale=np.ones(len(coef)),
-        weights=np.broadcast_to(contrasts, (len(coef), *contrasts.shape)),
-        bias=np.zeros((len(coef), shape[3])),
-        noise_scale=None,
-        outside=np.zeros(projection.shape[:2]),
-    )
-    known = np.ones(len(X), dtype=bool) if context.index is None else context.index >= 0
-    y = context.y if context.index is None else context.index
-    coordinates = Coordinates.learn(X[known], y[known], context.target, parameters)
-    mean = coordinates.embed(X)
-    cov = [
-        coordinates.covariance(parameters.latent(X[part]), mean[part])
-        for part in gen_batches(len(X), BLOCK)
-    ]
-    aligned = coordinates.align(parameters)
-    replaced = {}
-    if "projection" in spec.variables:
-        turned = {
-            "projection": ((FEATURE, COMPONENT), np.swapaxes(aligned.projection, 1, 2)),
-            "weights": ((COMPONENT, LABEL), aligned.weights),
-        }
-        replaced = {
-            name: ((*SAMPLE_DIMS, *axes), each.reshape(*shape[:2], *each.shape[1:]))
-            for name, (axes, each) in turned.items()
-        }
-    return Located.linear(
-        context,
-        LatentCoordinates(mean=mean, cov=np.concatenate(cov)),
-        coordinates.coefficients @ coordinates.axes,
-        coordinates.axes.T,
-        fit={
-            "relevance": coordinates.share,
-            "projection_sd": aligned.projection.std(axis=0).T,
-        },
-        attrs={
-            "alignment": "affine",
-            "latent_scale": 0.0,
-            "component_share": coordinates.share.tolist(),
-        },
-        draws=replaced,
-    )

@@ -21,7 +21,6 @@ from bsdr_models.bm2pca.priors import PAPER
 from bsdr_models.bm2pca.trees import SPEC
 from bsdr_models.inference.engines import sample_nuts
 from bsdr_models.papers.bm2pca import SAMPLING
-from bsdr_models.papers.bm2pca import model as paper_model
 from bsdr_models.papers.bm2pca.model import (
     TINY,
     _draw_target,
@@ -57,11 +56,12 @@ def toy(case):
 
 
 def declare(X, y, target, *, priors=PAPER, **options):
-    """The model with unnamed features and outcomes."""
-    axis = "score" if y.shape[1] == 1 and target == "signs" else "outcome"
-    coords = {"feature": range(X.shape[1]), axis: range(y.shape[1])}
-    epsilon = EPSILON if target == "regression" else None
-    return paper_model.declare(X, y, coords, C=COST, priors=priors, epsilon=epsilon, **options)
+    """The model of signs, 0 without a label, or of real targets."""
+    options |= {"C": COST, "epsilon": EPSILON, "priors": priors}
+    if target == "regression":
+        return build_paper_model(X, y, target=target, **options)
+    labels = np.where(y == 0, -1, y > 0)
+    return build_paper_model(X, labels, target="multilabel", unlabeled=-1, **options)
 
 
 def random_point(model, rng):
@@ -411,9 +411,8 @@ def test_targets_of_the_declared_model(target, y, expected):
     missing = expected == 0.0 if target != "regression" else np.isnan(expected)
     given = model["y_data"].get_value()
     np.testing.assert_array_equal(given[~missing], expected[~missing])
-    if target in ("binary", "regression"):  # cost, epsilon and priors are those given
-        kind = "regression" if target == "regression" else "signs"
-        same = declare(X, expected, kind, n_components=R)
+    if target == "binary":  # cost and priors are those given
+        same = declare(X, expected, "signs", n_components=R)
         point = on_value_scale(same, random_point(same, np.random.default_rng(0)))
         found, wanted = (each.compile_logp(**FAST)(point) for each in (model, same))
         np.testing.assert_allclose(found, wanted, rtol=1e-12)

@@ -13,7 +13,7 @@ from bsdr_models.bm2pca.factor_model import FactorModel, impute, spread_of_missi
 from bsdr_models.bm2pca.views import Loadings, Offset, ViewState
 from bsdr_models.numerics.factors import Gamma
 from bsdr_models.papers.bm2pca.conjugate import MarginPosterior
-from bsdr_models.papers.bm2pca.fitting import BM2PCADraws
+from bsdr_models.papers.bm2pca.draws import BM2PCADraws
 from bsdr_models.papers.factors import NormalColumns
 
 R, K = 3, 2

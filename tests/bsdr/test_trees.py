@@ -18,7 +18,8 @@ from bsdr_models.inference import datatree
 from bsdr_models.papers import PaperBSDRClassifier
 from bsdr_models.papers.bsdr import SAMPLING, Optimization, Priors, fit, predict
 from bsdr_models.papers.bsdr.draws import BSDRDraws
-from bsdr_models.papers.trees import align, name_dims, stack_draws, values_of
+from bsdr_models.papers.reading import stack_draws
+from bsdr_models.papers.trees import align, name_dims
 
 N, D, R, K = 40, 5, 2, 3
 FEATURES = [f"gene_{i}" for i in range(D)]
@@ -245,7 +246,7 @@ def test_identified_quantities_and_likelihoods_are_those_of_the_draws(fitted, en
         )
     else:
         draws = BSDRDraws(
-            **stack_draws(values_of(posterior), ["projection", "weights", "bias"]),
+            **stack_draws(posterior, ["projection", "weights", "bias"]),
             target=target,
             latent_scale=tree.attrs["latent_scale"],
         )
@@ -316,7 +317,8 @@ def test_alignment_undoes_permutations_and_flips():
                 shape[axis - 2] = r
                 values = values * sign.reshape(shape)
             mixed[name][index] = values
-    got = values_of(align(name_dims(mixed, SPEC.variables), SPEC))
+    aligned = align(name_dims(mixed, SPEC.variables), SPEC)
+    got = {name: each.values for name, each in aligned.items()}
     for name in ("projection", "weights"):
         assert got[name].std(axis=(0, 1)).max() < 0.2  # it was 2 before
         assert mixed[name].std(axis=(0, 1)).max() > 1.0
@@ -351,29 +353,28 @@ def gibbs():
 def test_draws_of_a_tree_predict_as_the_estimator(gibbs):
     model, X, _ = gibbs
     expected = model.predict_proba(X * model.scale_ + model.mean_)
-    posterior = model.idata_["posterior"].to_dataset()
-    own = xr.DataTree.from_dict({"posterior": posterior[["projection", "weights", "bias"]]})
-    for tree in (model.idata_, own):
+    turned = model.idata_.copy()
+    turned["posterior"] = xr.DataTree(model.idata_["posterior"].to_dataset().transpose())
+    for tree in (model.idata_, turned):
         np.testing.assert_allclose(predict(tree, X), expected, atol=1e-10)
-    turned = xr.DataTree.from_dict({"posterior": posterior.transpose()})
-    np.testing.assert_allclose(predict(turned, X), expected, atol=1e-10)
-    certain = predict(own, X, latent_scale=0.0)
-    assert np.log(certain).min() < np.log(expected).min()
+    certain = model.idata_.copy()
+    certain.attrs["latent_scale"] = 0.0
+    assert np.log(predict(certain, X)).min() < np.log(expected).min()
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (lambda p: p.drop_vars("bias"), "no variable 'bias'"),
-        (lambda p: p.rename(component="axis"), "component"),
         (lambda p: p.isel(feature=slice(1)), "X has 5 features, the tree has 1"),
     ],
 )
 def test_draws_that_do_not_fit_are_refused(change, message, gibbs):
     model, X, _ = gibbs
-    posterior = model.idata_["posterior"].to_dataset()[["projection", "weights", "bias"]]
+    tree = model.idata_.copy()
+    tree["posterior"] = xr.DataTree(change(tree["posterior"].to_dataset()))
     with pytest.raises(ValueError, match=message):
-        predict(xr.DataTree.from_dict({"posterior": change(posterior)}), X)
+        predict(tree, X)
 
 
 def test_predict_takes_trees():
@@ -381,6 +382,9 @@ def test_predict_takes_trees():
         predict({}, [[1.0]])
     with pytest.raises(ValueError, match="no group 'posterior'"):
         predict(xr.DataTree(), [[1.0]])
+    draws = {"posterior": xr.Dataset({"coef": (("chain", "draw", "feature"), [[[1.0]]])})}
+    with pytest.raises(ValueError, match="from_trace makes one of a trace"):
+        predict(xr.DataTree.from_dict(draws), [[1.0]])
 
 
 @pytest.mark.parametrize("inference", ["mean_field", "gibbs"])

@@ -686,7 +686,6 @@ OTHER_KINDS = {
     "name": (lambda tree, X, y, bad: bsdr.build_model(X, y, name=bad), "'name' .* must be an in"),
     "weights": (lambda tree, X, y, bad: BSDRClassifier().fit(X, y, sample_weight=bad), "weight"),
     "features": (lambda tree, X, y, bad: plots.plot_features(tree, n_features=bad), "n_features"),
-    "scale": (lambda tree, X, y, bad: papers.bsdr.predict(tree, X, latent_scale=bad), "latent_sc"),
     "target": (lambda tree, X, y, bad: papers.bsdr.fit(X, y, target=bad), "'target' .* must be"),
     "criterion": (
         lambda tree, X, y, bad: papers.dgplvm.build_model(X, y, n_components=1, criterion=bad),

@@ -19,10 +19,7 @@ FORMS = {
     "total": {"priors__criterion": "total"},
     "inverse_trace": {"priors__criterion": "inverse_trace"},
 }
-PAPER = {
-    "paper": {"optimization__max_iter": 100},
-    "paper, Laplace": {"optimization__max_iter": 100, "approximation": "laplace"},
-}
+PAPER = {"paper": {"optimization__max_iter": 100}}
 FAST = ("default", "limit", "paper")
 every_form = pytest.mark.parametrize(
     "name",

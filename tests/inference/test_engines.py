@@ -68,6 +68,20 @@ def test_nuts_finds_a_conjugate_posterior(model, y, fast_nuts, capfd):
     assert capfd.readouterr() == ("", "")
 
 
+def test_draws_are_of_the_variables_that_are_asked_for(fast_nuts, monkeypatch):
+    """Also of a sampler that returns all, as nutpie does with free variables."""
+    sample = engines.pm.sample
+
+    def sample_all(*arguments, var_names, **options):
+        return sample(*arguments, **options)
+
+    monkeypatch.setattr(engines.pm, "sample", sample_all)
+    with pm.Model() as model:
+        pm.Deterministic("twice", 2.0 * pm.Normal("bias"))
+    _, sampled = run(sample_nuts, model, 3, draws=5, tune=5, chains=1)
+    assert list(sampled.draws) == ["bias"]
+
+
 def test_the_seed_decides_the_draws(model, fast_nuts):
     options = {"draws": 5, "tune": 5, "chains": 1}
     one, same, other = (run(sample_nuts, model, seed, **options)[0] for seed in (3, 3, 4))

@@ -39,11 +39,11 @@ WRONG = {
     "BSDR, short y": (lambda: of_bsdr(X, Y[1:]), ROWS),
     "BSDR, prior": (
         lambda: of_bsdr(X, Y, projection_prior="column"),
-        "projection_prior must be a str among 'columnwise', 'entrywise', 'rowwise', got 'column'",
+        "'projection_prior' .* among 'columnwise', 'entrywise', 'rowwise'. Got 'column'",
     ),
     "BSDR, target": (
         lambda: of_bsdr(X, Y, target="multi"),
-        "target must be a str among 'multiclass', 'multilabel', 'regression', got 'multi'",
+        "'target' .* must be a str among 'multiclass', 'multilabel', 'regression'. Got 'multi'",
     ),
     "BSDR, labels": (
         lambda: of_bsdr(X, SIGNS, target="multilabel"),
@@ -57,11 +57,11 @@ WRONG = {
     ),
     "BSDR, priors of BM2PCA": (
         lambda: bsdr.mean_field.init(of_bsdr(X, Y), BM2PCAPriors(), n_components=2, rng=RNG),
-        "priors must be a bsdr_models.papers.bsdr.priors.Priors, got BM2PCAPriors",
+        "'priors' .* must be an instance of 'bsdr_models.papers.bsdr.priors.Priors'. Got BM2PCAP",
     ),
     "BSDR, Gibbs, priors of BM2PCA": (
         lambda: bsdr.gibbs.init(of_bsdr(X, Y), BM2PCAPriors(), n_components=2, n_chains=1, rng=RNG),
-        "priors must be a bsdr_models.papers.bsdr.priors.Priors, got BM2PCAPriors",
+        "'priors' .* must be an instance of 'bsdr_models.papers.bsdr.priors.Priors'. Got BM2PCAP",
     ),
     "BM2PCA, classes": (lambda: of_bm2pca(X, Y), SIGN),
     "BM2PCA, one-hot classes": (lambda: of_bm2pca(X, ONE_HOT), SIGN),
@@ -85,19 +85,19 @@ WRONG = {
     "BM2PCA, infinite": (lambda: of_bm2pca(X / 0.0 * 1.0, SIGNS), "X holds infinity"),
     "BM2PCA, priors of BSDR": (
         lambda: bm2pca.mean_field.init(of_bm2pca(X, SIGNS), bsdr.Priors(), n_components=2, rng=RNG),
-        "priors must be a bsdr_models.bm2pca.priors.BM2PCAPriors, got Priors",
+        "'priors' .* must be an instance of 'bsdr_models.bm2pca.priors.BM2PCAPriors'. Got Priors",
     ),
     "D-GPLVM, classes from 1": (lambda: of_dgplvm(X, Y + 1), CLASSES),
     "D-GPLVM, classes from -2": (lambda: of_dgplvm(X, Y - 2), CLASSES),
     "D-GPLVM, criterion": (
         lambda: of_dgplvm(X, Y, criterion="ratio"),
-        "criterion must be a str among 'auto', 'inverse_trace', 'total', 'trace_ratio'",
+        "'criterion' .* must be a str among 'auto', 'inverse_trace', 'total', 'trace_ratio'",
     ),
-    "D-GPLVM, weight": (lambda: of_dgplvm(X, Y, weight=0.0), "weight must be a float in the"),
-    "D-GPLVM, width": (lambda: of_dgplvm(X, Y, width=0.0), "width must be a float in the range"),
+    "D-GPLVM, weight": (lambda: of_dgplvm(X, Y, weight=0.0), "'weight' .* must be a float in the"),
+    "D-GPLVM, width": (lambda: of_dgplvm(X, Y, width=0.0), "'width' .* must be a float in the"),
     "D-GPLVM, components": (
         lambda: of_dgplvm(X, Y, n_components=0),
-        "n_components must be an int in the range",
+        "'n_components' .* must be an int in the range",
     ),
     "D-GPLVM, short y": (lambda: of_dgplvm(X, Y[1:]), ROWS),
 }

@@ -14,7 +14,7 @@ V(eta) after Eq. (5)                          ``mean_field.update_weights``
 V(nu) after Eq. (5)                           ``mean_field.update_weight_precision``
 V(lambda) after Eq. (5)                       ``mean_field.update_slack``, ``loss_augmentation``
 Gibbs sampling of Eq. (4), not printed        ``gibbs.step`` and the functions that it calls
-V(z_new) and predictions                      ``fitting.predict``
+V(z_new) and predictions                      ``predictions.predict``
 ============================================= ===================================================
 
 ``fit`` runs these steps and returns a tree, which ``predict`` reads. Misprints of the paper, V(Z)
@@ -30,7 +30,7 @@ _PUBLIC: dict[str, str | None] = {
     "fit": "fitting",
     "gibbs": None,
     "mean_field": None,
-    "predict": "fitting",
+    "predict": ".predictions",
 }
 
 __all__ = list(_PUBLIC)

@@ -25,10 +25,10 @@ import numpy as np
 from bsdr_models.bm2pca.priors import BM2PCAPriors
 from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.linalg import inv_spd
+from bsdr_models.options import check_parameters
 from bsdr_models.papers.bm2pca import soft_margin_draws
 from bsdr_models.papers.bm2pca.loss_augmentation import Margins
 from bsdr_models.papers.bm2pca.mean_field import ViewData
-from bsdr_models.papers.checks import check_priors
 from bsdr_models.papers.factors import draw_normal, gamma_log_density, normal_log_density
 
 SAMPLING = BM2PCAPriors(
@@ -66,7 +66,7 @@ def init(
     rng: np.random.Generator,
 ) -> MarginGibbsState:
     """Dispersed initial states: Z is a random projection of X with unit variance."""
-    check_priors(priors, BM2PCAPriors)
+    check_parameters({"priors": [BM2PCAPriors]}, locals(), "init")
     c = n_chains
     k = n_components
     n, d = data.X.shape

@@ -1,6 +1,6 @@
 r"""Mean-field variational inference for BM2PCA.
 
-q approximates Eq. (4) of the paper [1]_ and factorises as q(t) q(W) q(r) q(tau), one such set per
+q approximates Eq. (4) of the paper and factorises as q(t) q(W) q(r) q(tau), one such set per
 view, and q(Z) q(eta) q(nu) q(lambda).
 Every ``update_*`` returns the optimal factor with the others held fixed; ``step`` runs them once.
 ``bound_terms`` is the exact bound of the pseudo-posterior, with all constants. The margin factors
@@ -9,12 +9,7 @@ are no likelihood of the labels, so the bound never compares costs.
 One outcome, K = 1, is the paper's model; several share one subspace. Unlabelled samples contribute
 their features alone. The paper numbers Eq. (1) to (5); the updates after Eq. (5) have no number.
 
-The printed updates [1]_ can lower the bound; ``docs/derivations/bm2pca.md`` has the departures.
-
-References
-----------
-.. [1] C. Du, S. Zhe, F. Zhuang, Y. Qi, Q. He, Z. Shi (2015). Bayesian maximum margin principal
-       component analysis. AAAI.
+The printed updates can lower the bound; ``docs/derivations/bm2pca.md`` has the departures.
 """
 
 from collections.abc import Iterator, Sequence
@@ -38,7 +33,7 @@ from bsdr_models.bm2pca.views import (
 from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.factors import LOG_2PI, Gamma
 from bsdr_models.numerics.linalg import cholesky, inv_spd
-from bsdr_models.options import TOLERANCE, check_number
+from bsdr_models.options import TOLERANCE, check_number, check_parameters
 from bsdr_models.papers import checks
 from bsdr_models.papers.bm2pca.loss_augmentation import Margins, margins_of
 from bsdr_models.papers.coordinate_ascent import Bound, Extrapolation
@@ -113,7 +108,7 @@ def init(
     principal axes, less what the targets explain. Those beyond the rank of both are standard
     normal.
     """
-    checks.check_priors(priors, BM2PCAPriors)
+    check_parameters({"priors": [BM2PCAPriors]}, locals(), "init")
     n, k = data.margins.y.shape
     r = n_components
     first = 0
@@ -193,7 +188,7 @@ def _by_view(state: FactorState, data: ViewData) -> Iterator[tuple[ViewState, Mo
 
 
 def update_latent(state: FactorState, data: ViewData) -> Latent:
-    r"""Optimal q(Z), V(Z) after Eq. (5) of [1]_.
+    r"""Optimal q(Z), V(Z) after Eq. (5).
 
     With w the weights and g the linear terms of the margins,
 
@@ -216,7 +211,7 @@ def update_latent(state: FactorState, data: ViewData) -> Latent:
 
 
 def update_weights(state: FactorState, data: ViewData) -> NormalColumns:
-    r"""Optimal q(eta), V(eta) after Eq. (5) of [1]_; sums run over labelled samples.
+    r"""Optimal q(eta), V(eta) after Eq. (5); sums run over labelled samples.
 
     .. math::
         S_c^{-1} = E[\nu_c] I + \sum_n w_{nc} E[\tilde z_n \tilde z_n^\top], \qquad
@@ -235,7 +230,7 @@ def update_weights(state: FactorState, data: ViewData) -> NormalColumns:
 
 
 def update_weight_precision(state: FactorState, priors: BM2PCAPriors) -> Gamma:
-    """Optimal q(nu), V(nu) of [1]_: Ga(a_nu + (R + 1) / 2, b_nu + tr E[eta eta'] / 2)."""
+    """Optimal q(nu), V(nu): Ga(a_nu + (R + 1) / 2, b_nu + tr E[eta eta'] / 2)."""
     square = np.einsum("kqq->k", state.weights.second)
     q = len(state.weights.mean)
     return Gamma(
@@ -245,7 +240,7 @@ def update_weight_precision(state: FactorState, priors: BM2PCAPriors) -> Gamma:
 
 
 def update_slack(state: FactorState, data: ViewData) -> FloatArray:
-    """Optimal q(lambda), V(lambda) of [1]_, given by s = sqrt E[u**2]."""
+    """Optimal q(lambda), V(lambda), given by s = sqrt E[u**2]."""
     return data.margins.scales(*_training_moments(state))
 
 
@@ -303,6 +298,7 @@ def bound_terms(state: FactorState, data: ViewData, priors: BM2PCAPriors) -> dic
 def draw(
     state: FactorState,
     data: ViewData,
+    priors: BM2PCAPriors | None = None,
     *,
     rng: np.random.Generator,
     n_draws: int = 500,
@@ -310,7 +306,8 @@ def draw(
 ) -> dict[str, FloatArray]:
     """Draws from q by the names of the PyMC model, (S, ...), with or without those of Z.
 
-    Of several views only coefficients and intercepts.
+    Of several views only coefficients and intercepts. Priors, which the function of BSDR needs, do
+    not matter.
     """
     model = FactorModel.of(state.views, data.views, data.columns)
     return draw_from(state, model, n_draws, rng, latent=latent)

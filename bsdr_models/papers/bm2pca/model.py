@@ -9,7 +9,7 @@ For each sample n = 1..N with features :math:`x_n` (D,), R components and K outc
     \nu_c \sim \mathrm{Ga}(a_\nu, b_\nu), \quad \eta_{ci} \sim N(0, \nu_c^{-1}), \quad
     f_{nc} = \eta_c^\top z_n + \eta_{c0},
 
-with Gammas by shape and rate [1]_. Each outcome has a margin factor,
+with Gammas by shape and rate. Each outcome has a margin factor,
 
 * signs, :math:`\phi_{nc} = \exp\{-2 C \max(0, 1 - y_{nc} f_{nc})\}`, or 1 for y = 0;
 * real targets, :math:`\phi_{nc} = \exp\{-2 C \max(0, |y_{nc} - f_{nc}| - \epsilon)\} /
@@ -31,11 +31,6 @@ the latent coordinates are integrated out: with :math:`A = I + \tau W^\top W` an
 
 so the class score given :math:`x_n` is normal with mean :math:`b_n^\top T \eta_c + \eta_{c0}` and
 variance :math:`|T \eta_c|^2`, and the expectation of a single factor has a closed form.
-
-References
-----------
-.. [1] C. Du, S. Zhe, F. Zhuang, Y. Qi, Q. He, Z. Shi (2015). Bayesian maximum margin principal
-       component analysis. AAAI.
 """
 
 import math
@@ -53,17 +48,15 @@ from bsdr_models.bm2pca.priors import BM2PCAPriors
 from bsdr_models.data.validation import check_features
 from bsdr_models.inference import dims
 from bsdr_models.inference.declaring import (
-    NO_PRIORS,
-    OwnPriors,
     Tensor,
     named_model,
     read_priors,
     starting_at,
 )
-from bsdr_models.numerics.arrays import DeclaredTarget, FloatArray, SamplesLike, TargetLike
+from bsdr_models.numerics.arrays import DeclaredTarget, SamplesLike, TargetLike
 from bsdr_models.options import TOLERANCE, check_number
 from bsdr_models.papers.bm2pca.gibbs import SAMPLING
-from bsdr_models.papers.training import Start
+from bsdr_models.papers.starts import Start
 
 ROW_DIMS = (dims.OBS, dims.FEATURE)
 LATENT_DIMS = (dims.OBS, dims.COMPONENT)
@@ -169,66 +162,51 @@ def build_model(
     numbers, own = read_priors(priors, SAMPLING)
     X_array, features = check_features(X, y, n_components)
     values, axis, outcomes = declared_targets(y, target, unlabeled, n_samples=len(X_array))
-    coords = {dims.FEATURE: features, axis: outcomes}
     half_width = epsilon if target == "regression" else None
-    options: Any = {"C": C, "epsilon": half_width, "augmented": augmented, "own": own, "name": name}
-    return declare(X_array, values, coords, n_components=n_components, priors=numbers, **options)
-
-
-def declare(
-    X: FloatArray,
-    y: FloatArray,
-    coords: dict[str, Any],
-    *,
-    n_components: int,
-    C: float,
-    priors: BM2PCAPriors,
-    epsilon: float | None,
-    own: OwnPriors = NO_PRIORS,
-    augmented: bool = False,
-    name: str = "",
-) -> pm.Model:
-    """The model of signs or, with ``epsilon``, real targets (N, K), the axis last in ``coords``."""
-    *_, axis = coords
     score_dims = (dims.OBS, axis)
-    n_scores = y.shape[1]
-    coords = {dims.OBS: range(len(X)), dims.COMPONENT: range(n_components), **coords}
+    n_scores = values.shape[1]
+    coords = {
+        dims.OBS: range(len(X_array)),
+        dims.COMPONENT: range(n_components),
+        dims.FEATURE: features,
+        axis: outcomes,
+    }
 
-    centre = np.nanmean(y, axis=0) if epsilon is not None else 0.0
-    start = Start.of(X, np.nan_to_num(y - centre), n_components)
-    mean = X.mean(axis=0)
+    centre = np.nanmean(values, axis=0) if half_width is not None else 0.0
+    start = Start.of(X_array, np.nan_to_num(values - centre), n_components)
+    mean = X_array.mean(axis=0)
 
     def gamma(name: str, shape: float, rate: float, axes: Any = ()) -> Tensor:
         # A Python float such as 0.5 would become single precision, and its log gamma as well.
         return own.declare(pm.Gamma, name, np.float64(shape), np.float64(rate), dims=axes)
 
     with named_model(name, coords) as model:
-        X_data = pm.Data("X", X, dims=ROW_DIMS)
+        X_data = pm.Data("X", X_array, dims=ROW_DIMS)
         # PyMC has no NaN in data.
-        y_data = pm.Data("y_data", np.where(np.isnan(y), np.inf, y), dims=score_dims)
+        y_data = pm.Data("y_data", np.where(np.isnan(values), np.inf, values), dims=score_dims)
 
         kind = starting_at(mean)
-        sd = priors.offset_precision**-0.5
+        sd = numbers.offset_precision**-0.5
         t = own.declare(kind, "offset", mu=0.0, sigma=sd, dims=dims.FEATURE)
         # Scales, because PyTensor cannot compile ADVI with a precision of length one.
         both = (dims.FEATURE, dims.COMPONENT)
         sd = None
         if "loadings" not in own.given:
-            shape = priors.loading_shape
-            r = gamma("loading_precision", shape, priors.loading_rate, dims.COMPONENT)
+            shape = numbers.loading_shape
+            r = gamma("loading_precision", shape, numbers.loading_rate, dims.COMPONENT)
             sd = r**-0.5
-        kind = starting_at(np.linalg.lstsq(start.latent, X - mean)[0].T)
+        kind = starting_at(np.linalg.lstsq(start.latent, X_array - mean)[0].T)
         W = own.declare(kind, "loadings", mu=0.0, sigma=sd, dims=both)
-        tau = gamma("noise_precision", priors.noise_shape, priors.noise_rate)
+        tau = gamma("noise_precision", numbers.noise_shape, numbers.noise_rate)
         if not {"weights", "bias"} <= own.given.keys():
-            nu = gamma("weight_precision", priors.weight_shape, priors.weight_rate, axis)
+            nu = gamma("weight_precision", numbers.weight_shape, numbers.weight_rate, axis)
             sd = nu**-0.5
         kind = starting_at(start.weights)
         eta = own.declare(kind, "weights", mu=0.0, sigma=sd, dims=(dims.COMPONENT, axis))
         e0 = own.declare(starting_at(start.bias), "bias", mu=0.0, sigma=sd, dims=axis)
 
         # Compiled code broadcasts an axis of length one only if it is known to have that length.
-        W = pt.specify_shape(W, (X.shape[1], n_components))
+        W = pt.specify_shape(W, (X_array.shape[1], n_components))
         eta = pt.specify_shape(eta, (n_components, n_scores))
 
         T, V, _ = whitening(W, tau, n_components=n_components)
@@ -257,12 +235,12 @@ def declare(
             u = C * (1.0 - y_data * f)
             factor = pt.neq(y_data, 0.0) * (-u - u**2 / (2.0 * lam))
             pm.Potential("margins", factor, dims=score_dims)
-        elif epsilon is not None:
+        elif half_width is not None:
             pm.CustomDist(
                 "y",
                 *(f, *variance),
-                dist=partial(_draw_target, C=C, epsilon=epsilon),
-                logp=partial(margin_factor, C=C, epsilon=epsilon),
+                dist=partial(_draw_target, C=C, epsilon=half_width),
+                logp=partial(margin_factor, C=C, epsilon=half_width),
                 signature="(),()->()" if variance else "()->()",
                 observed=y_data,
                 dims=score_dims,

@@ -14,7 +14,7 @@ from bsdr_models.bm2pca.priors import BM2PCAPriors
 from bsdr_models.data.targets import Targets
 from bsdr_models.data.validation import feature_names, read_views
 from bsdr_models.estimators.regressor import GaussianRegressor
-from bsdr_models.inference.dims import FEATURE, LABEL
+from bsdr_models.inference.dims import FEATURE
 from bsdr_models.inference.result import Result
 from bsdr_models.inference.tasks import run_tasks
 from bsdr_models.numerics.arrays import FloatArray, IntArray, Rows
@@ -312,20 +312,20 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
 
         ``pm.sample_posterior_predictive`` with ``idata_`` draws features and targets.
         """
-        from bsdr_models.papers.bm2pca.model import declare
+        from bsdr_models.papers.bm2pca.model import build_model
 
         check_is_fitted(self)
         problem = self._problem
         if np.isnan(problem.X).any() or len(problem.columns) > 1:
             raise ValueError("model_ needs complete samples of one view")
-        model = declare(
+        model = build_model(
             problem.X,
             problem.Y,
-            {FEATURE: range(problem.X.shape[1]), LABEL: range(problem.Y.shape[1])},
             n_components=problem.n_components,
-            C=self.C_,
-            epsilon=problem.epsilon,
+            target="regression",
             priors=problem.priors,
+            C=self.C_,
+            epsilon=self.epsilon_,
         )
         return self._context.name_dims(model)
 

@@ -14,7 +14,7 @@ Eq. (10), utilities                       ``mean_field.update_utilities``
 Section II-C columnwise, II-D rowwise     ``priors.Priors(projection_prior=...)``
 Section II-D, regression, not printed     ``mean_field.update_noise_precision``
 Appendix A, Gibbs sampling                ``gibbs.step`` and the functions that it calls
-Section II-B3, Appendix B, predictions    ``fitting.predict``
+Section II-B3, Appendix B, predictions    ``predictions.predict``
 ========================================= ======================================================
 
 ``fit`` runs these steps and returns a tree, which ``predict`` reads. Misprints of the paper are in
@@ -26,14 +26,14 @@ from bsdr_models.lazy import load_on_use
 _PUBLIC: dict[str, str | None] = {
     "Optimization": "priors",
     "PAPER": "priors",
+    "Priors": "priors",
     "SAMPLING": "priors",
     "SPARSE": "priors",
-    "Priors": "priors",
     "build_model": "model",
     "fit": "fitting",
     "gibbs": None,
     "mean_field": None,
-    "predict": "fitting",
+    "predict": ".predictions",
 }
 
 __all__ = list(_PUBLIC)

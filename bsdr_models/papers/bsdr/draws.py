@@ -1,6 +1,6 @@
 r"""Latent coordinates and predictions of the paper's model, by draws of its posterior.
 
-Predictions are those of Appendix B of the paper [1]_: each draw of the parameters draws the latent
+Predictions are those of Appendix B of the paper: each draw of the parameters draws the latent
 coordinates of a new sample by Eq. (1), and
 
 .. math::
@@ -11,15 +11,10 @@ is a mean over S draws. By mean field the draws of weights and biases are those 
 latent coordinates are independent normals given the features: of thousands of features a few
 hundred draws would not show the mean. (What Section II-B3 prints as scales of the utilities are
 variances.) Latent coordinates are quasi-random.
-
-References
-----------
-.. [1] M. Gönen (2013). Bayesian supervised dimensionality reduction.
-       IEEE Transactions on Cybernetics 43(6).
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Self
 
@@ -30,14 +25,13 @@ from sklearn.utils import gen_batches
 
 from bsdr_models.bsdr.posterior import class_log_probabilities
 from bsdr_models.bsdr.problem import label_log_likelihood
-from bsdr_models.bsdr.trees import SPEC
 from bsdr_models.numerics.arrays import FloatArray, Target
+from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.numerics.latent import LatentCoordinates, spread
 from bsdr_models.papers import orthant
 from bsdr_models.papers.bsdr.design import DenseDesign
 from bsdr_models.papers.normal_tail import positive_mean
-from bsdr_models.papers.training import read_setting
-from bsdr_models.papers.trees import take_draws
+from bsdr_models.papers.reading import take_draws
 
 # Variables that predictions need.
 NAMES = ("projection", "weights", "bias")
@@ -119,18 +113,22 @@ class BSDRDraws:
     bias: FloatArray  # b, (S, K)
     latent_scale: float  # sigma_z
     target: Target
+    lapse: float = LAPSE
     factor: ProjectionFactor | None = None  # of mean field, in place of draws of Q
 
     @classmethod
-    def of(cls, tree: xr.DataTree, latent_scale: float | None = None) -> Self:
-        """At most `N_DRAWS` evenly spaced draws of a tree, by default of its latent scale or 1."""
-        draws = take_draws(tree, SPEC, NAMES, N_DRAWS)
-        if latent_scale is None:
-            latent_scale = read_setting(tree, "latent_scale", 1.0)
+    def of(cls, tree: xr.DataTree) -> Self:
+        """Those of a tree, of the paper's or of the recommended model."""
+        draws = take_draws(tree, NAMES)
+        if "group_effect" in tree["posterior"]:
+            raise ValueError(
+                "the model has group effects: predict_groups(tree, X, groups) knows them"
+            )
         return cls(
             **draws,
-            target=tree.attrs.get("target", "multiclass"),
-            latent_scale=latent_scale,
+            target=tree.attrs["target"],
+            latent_scale=tree.attrs["latent_scale"],
+            lapse=tree.attrs.get("lapse", LAPSE),
             factor=ProjectionFactor.of(tree),
         )
 
@@ -138,6 +136,11 @@ class BSDRDraws:
     def mean_projection(self) -> FloatArray:
         """Posterior mean of Q, (P, R)."""
         return self.projection.mean(axis=0) if self.factor is None else self.factor.mean
+
+    @property
+    def mean_weights(self) -> FloatArray:
+        """Posterior mean of W, (R, K)."""
+        return self.weights.mean(axis=0)
 
     def embed(self, X: FloatArray) -> LatentCoordinates:
         """Means and covariances of latent coordinates of samples (M, P)."""
@@ -151,21 +154,22 @@ class BSDRDraws:
         if self.factor is None:
             coef = np.mean(self.projection @ self.weights, axis=0)
         else:
-            coef = self.factor.mean @ self.weights.mean(axis=0)
+            coef = self.factor.mean @ self.mean_weights
         return coef, self.bias.mean(axis=0)
-
-    def outputs(self, X: FloatArray) -> FloatArray:
-        """Means of real outputs of samples (M, P), (M, K)."""
-        coef, bias = self.effects()
-        return X @ coef + bias
 
     def log_probabilities(self, X: FloatArray) -> FloatArray:
         """Log probabilities of the classes, or of each label being 1, of (M, P): (M, K)."""
-        return self._average(X, self._project)
+        some = self._some()
+        return some._average(X, some._project)
 
     def log_probabilities_at(self, latent: FloatArray) -> FloatArray:
         """The same for samples whose projection is known to be ``latent`` (G, R): (G, K)."""
-        return self._average(latent, lambda rows: (rows[None], self.latent_scale))
+        return self._some()._average(latent, lambda rows: (rows[None], self.latent_scale))
+
+    def _some(self) -> Self:
+        """At most `N_DRAWS` evenly spaced draws."""
+        index = evenly_spaced(len(self.bias), N_DRAWS)
+        return replace(self, **{name: getattr(self, name)[index] for name in NAMES})
 
     def _project(self, X: FloatArray) -> tuple[FloatArray, FloatArray | float]:
         """Centres by draw, (S, M, R) or (1, M, R), of latent coordinates, and deviations."""
@@ -186,7 +190,7 @@ class BSDRDraws:
             if len(centre) > 1:
                 centre = np.repeat(centre, repeats, axis=0)
             eta = (centre + sd * noise[:, None]) @ weights + bias[:, None]
-            out[part] = class_log_probabilities(np.swapaxes(eta, 0, 1), self.target, LAPSE)
+            out[part] = class_log_probabilities(np.swapaxes(eta, 0, 1), self.target, self.lapse)
         return out
 
     def log_likelihood(self, X: FloatArray, y: np.ndarray) -> FloatArray:

@@ -1,7 +1,7 @@
 r"""Gibbs sampling for BSDR from the full conditionals of the augmented model.
 
 Each ``sample_*`` draws one block given all others, for C chains along the leading axis. The blocks
-are those of the paper [1]_, Appendix A, but Q and Z are one, with Z integrated out of the
+are those of the paper, Appendix A, but Q and Z are one, with Z integrated out of the
 conditionals of Q.
 
 On separable classes the conditionals of W and Z given the utilities, and of Q given these, are far
@@ -13,11 +13,9 @@ lambda, tau the precisions, v = latent_scale**2. The paper has samples in column
 
 References
 ----------
-.. [1] M. Gönen (2013). Bayesian supervised dimensionality reduction.
-       IEEE Transactions on Cybernetics 43(6).
-.. [2] A. Beskos, F. J. Pinski, J. M. Sanz-Serna, A. M. Stuart (2011). Hybrid Monte Carlo on Hilbert
+.. [1] A. Beskos, F. J. Pinski, J. M. Sanz-Serna, A. M. Stuart (2011). Hybrid Monte Carlo on Hilbert
        spaces. Stochastic Processes and their Applications 121(10).
-.. [3] G. O. Roberts, J. S. Rosenthal (2007). Coupling and ergodicity of adaptive Markov chain Monte
+.. [2] G. O. Roberts, J. S. Rosenthal (2007). Coupling and ergodicity of adaptive Markov chain Monte
        Carlo algorithms. Journal of Applied Probability 44(2).
 """
 
@@ -30,10 +28,10 @@ from scipy.special import log_ndtr
 from bsdr_models.bsdr.problem import label_log_likelihood
 from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.linalg import cholesky
+from bsdr_models.options import check_parameters
 from bsdr_models.papers.bsdr.design import DenseDesign
 from bsdr_models.papers.bsdr.mean_field import Data, precision_shape, without_shared_axis
 from bsdr_models.papers.bsdr.priors import Priors
-from bsdr_models.papers.checks import check_priors
 from bsdr_models.papers.factors import draw_normal, gamma_log_density, normal_log_density
 from bsdr_models.papers.normal_tail import draw_above
 from bsdr_models.papers.orthant import draw_argmax, moments
@@ -83,7 +81,7 @@ def init(
 
     The design is dense, since draws are over the features.
     """
-    check_priors(priors, Priors)
+    check_parameters({"priors": [Priors]}, locals(), "init")
     design = _dense(data)
     c = n_chains
     n = data.n_samples
@@ -233,11 +231,11 @@ def sample_trajectory(
     r"""Hamiltonian move of Z - X Q, Q, W and b given their precisions, with T integrated out.
 
     In units of their prior standard deviations, x, the flow of the prior is a rotation, which is
-    solved exactly; steps are of the likelihood only [2]_. The energy is
+    solved exactly; steps are of the likelihood only [1]_. The energy is
 
     .. math:: (|x|^2 + |v|^2) / 2 - \log p(y \mid Z W + b) .
 
-    The step size adapts to the acceptance, ever less [3]_. T has to be drawn next.
+    The step size adapts to the acceptance, ever less [2]_. T has to be drawn next.
     """
     X = _dense(data).X
     Q = state.projection

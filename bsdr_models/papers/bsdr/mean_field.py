@@ -7,11 +7,6 @@ optimal factor with the others held fixed; ``step`` runs them once, in the order
 
 Letters: Q projection, Z latent coordinates, W and b weights and bias, T latent utilities, Phi, Psi,
 lambda the precisions, v = latent_scale**2. The paper has samples in columns; here X is (N, D).
-
-References
-----------
-.. [1] M. Gönen (2013). Bayesian supervised dimensionality reduction.
-       IEEE Transactions on Cybernetics 43(6), Section II-B.
 """
 
 from dataclasses import dataclass, replace
@@ -23,6 +18,7 @@ from scipy.special import log_ndtr
 from bsdr_models.numerics.arrays import FloatArray, Target
 from bsdr_models.numerics.factors import LOG_2PI, Gamma
 from bsdr_models.numerics.linalg import cholesky, inv_spd, standardise
+from bsdr_models.options import StrOptions, check_parameters
 from bsdr_models.papers import checks, orthant
 from bsdr_models.papers.bsdr.design import (
     DenseDesign,
@@ -79,7 +75,8 @@ def make_data(
     ``projection_prior`` is that of the priors. A columnwise one is invariant to rotations of the
     features, so after one decomposition of X every sweep is element-wise.
     """
-    checks.check_choice("projection_prior", projection_prior, get_args(ProjectionPrior))
+    choices = {"projection_prior": get_args(ProjectionPrior), "target": get_args(Target)}
+    check_parameters({k: [StrOptions(each)] for k, each in choices.items()}, locals(), "make_data")
     X = checks.read_samples(X)
     y, k = checks.read_targets(y, target, len(X))
     if n_labels not in (None, k):
@@ -132,7 +129,7 @@ def init(
     at_random: bool = False,
 ) -> State:
     """Initial state: latent coordinates in discriminant directions or random, vague weights."""
-    checks.check_priors(priors, Priors)
+    check_parameters({"priors": [Priors]}, locals(), "init")
     n = data.n_samples
     d = data.n_features
     r = n_components
@@ -175,7 +172,7 @@ def _start_coordinates(data: Data, r: int, rng: np.random.Generator, at_random: 
 
 
 def update_projection_precision(state: State, priors: Priors) -> Gamma:
-    """Optimal q(Phi) [1]_, Eq. (4), and its columnwise and rowwise forms (Section II-C, II-D)."""
+    """Optimal q(Phi), Eq. (4), and its columnwise and rowwise forms (Section II-C, II-D)."""
     shape = state.projection_precision.shape.shape
     tied = tuple(axis for axis in (0, 1) if shape[axis] == 1)
     square = state.projection.mean_square.sum(axis=tied, keepdims=True)
@@ -187,7 +184,7 @@ def update_projection_precision(state: State, priors: Priors) -> Gamma:
 
 
 def update_projection(state: State, data: Data, priors: Priors) -> RidgeColumns:
-    r"""Optimal q(Q) [1]_, Eq. (5).
+    r"""Optimal q(Q), Eq. (5).
 
     .. math::
         \Sigma_s = (\operatorname{diag} E[\phi_s] + X^\top X / v)^{-1}, \qquad
@@ -198,7 +195,7 @@ def update_projection(state: State, data: Data, priors: Priors) -> RidgeColumns:
 
 
 def update_latent(state: State, priors: Priors) -> NormalRows:
-    r"""Optimal q(Z) [1]_, Eq. (6).
+    r"""Optimal q(Z), Eq. (6).
 
     .. math::
         \Sigma_z = (I / v + \sum_c E[\tau_c] E[w_c w_c^\top])^{-1}, \qquad
@@ -221,7 +218,7 @@ def update_latent(state: State, priors: Priors) -> NormalRows:
 
 
 def update_weight_precision(state: State, priors: Priors) -> Gamma:
-    """Optimal q(lambda) and q(Psi) [1]_, Eqs. (7) and (8)."""
+    """Optimal q(lambda) and q(Psi), Eqs. (7) and (8)."""
     return weight_gamma(state.weights.mean**2 + state.weights.variance, priors)
 
 
@@ -241,7 +238,7 @@ def weight_prior(priors: Priors, n_rows: int) -> tuple[FloatArray, FloatArray]:
 
 
 def update_weights(state: State) -> NormalColumns:
-    """Optimal q(b, W), jointly per label [1]_, Eq. (9)."""
+    """Optimal q(b, W), jointly per label, Eq. (9)."""
     z = state.latent.mean
     t = state.utilities.mean
     tau = noise_mean(state)
@@ -256,7 +253,7 @@ def update_weights(state: State) -> NormalColumns:
 
 
 def update_utilities(state: State, data: Data) -> Utilities:
-    """Optimal q(T) [1]_, Eq. (10), with exact moments instead of the paper's Monte Carlo."""
+    """Optimal q(T), Eq. (10), with exact moments instead of the paper's Monte Carlo."""
     return make_utilities(linear_predictor_mean(state), data, start=state.utilities.mode)
 
 
@@ -372,7 +369,7 @@ def draw(
 
 
 def elbo_terms(state: State, data: Data, priors: Priors) -> dict[str, float]:
-    r"""Terms of the bound [1]_, Eq. (3): for each factor E[log p(it | parents)] plus entropy.
+    r"""Terms of the bound, Eq. (3): for each factor E[log p(it | parents)] plus entropy.
 
     Utilities and labels share a term. With m the origin of q(T) and mu = E[eta],
 

@@ -42,7 +42,7 @@ from bsdr_models.inference.declaring import (
 )
 from bsdr_models.numerics.arrays import DeclaredTarget, FloatArray, SamplesLike, TargetLike
 from bsdr_models.papers.bsdr.priors import PAPER, PROJECTION_PRECISION_DIMS, Priors
-from bsdr_models.papers.training import Start
+from bsdr_models.papers.starts import Start
 
 # Why no other prior can be given, unless the variable is declared.
 FIXED = dict.fromkeys(

@@ -4,7 +4,7 @@ r"""D-GPLVM as its paper prints it: R. Urtasun, T. Darrell (2007), ICML 24.
 The paper                                    Here
 ============================================ ===================================================
 Eqs. (1) to (3), classifier of a GP          ``model.build_model(classifier=True)``
-Its approximations, Laplace's method and EP  ``laplace``, ``bsdr_models.dgplvm.probit``
+Its approximation, expectation propagation   ``bsdr_models.dgplvm.probit``
 Eqs. (4), (5), (8), likelihood and kernel    ``map.evaluate_paper``
 Eqs. (9) to (12), discriminative prior       ``bsdr_models.dgplvm.problem.Criterion``
 Eq. (13), objective                          ``model.build_model``, ``map.fit_paper``
@@ -23,7 +23,7 @@ _PUBLIC: dict[str, str | None] = {
     "build_model": "model",
     "fit": "fitting",
     "map": None,
-    "predict": "fitting",
+    "predict": ".predictions",
 }
 
 __all__ = list(_PUBLIC)

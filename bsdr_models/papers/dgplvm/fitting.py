@@ -1,148 +1,82 @@
-"""Fits of the paper's model as trees, and predictions from them."""
+"""Fits of the paper's model, as trees and by an estimator."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from types import ModuleType
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import xarray as xr
 
 from bsdr_models.data.training import Training
 from bsdr_models.data.validation import fit_scaler
-from bsdr_models.dgplvm.back_constraint import Embedder, centroid_weights, certain, make_mapping
-from bsdr_models.dgplvm.engines import N_DRAWS, calibrate, make_embedder, make_result
-from bsdr_models.dgplvm.gp_classifier import fit_gp_classifier
-from bsdr_models.dgplvm.left_out import LeftOut, enforce_centroid_order
+from bsdr_models.dgplvm.back_constraint import certain
+from bsdr_models.dgplvm.engines import calibrate, make_result
 from bsdr_models.dgplvm.map_search import Mode
-from bsdr_models.dgplvm.posterior import DGPLVMPosterior, Draw, FitResult
-from bsdr_models.dgplvm.priors import CriterionName, DGPLVMOptimization, DGPLVMPriors
-from bsdr_models.dgplvm.probit import EP
-from bsdr_models.dgplvm.problem import DGPLVMProblem, choose_criterion, class_centroids, relevance
+from bsdr_models.dgplvm.posterior import FitResult
+from bsdr_models.dgplvm.priors import CriterionName, DGPLVMOptimization
+from bsdr_models.dgplvm.problem import DGPLVMProblem, class_centroids, relevance
 from bsdr_models.dgplvm.trees import SPEC, make_tree
-from bsdr_models.estimators.calibration import Calibration
-from bsdr_models.inference import dims
-from bsdr_models.inference.datatree import Context, read, read_draws
-from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, TargetLike
+from bsdr_models.inference.datatree import Context
+from bsdr_models.inference.dims import BASIS, COMPONENT
+from bsdr_models.numerics.arrays import FloatArray, SamplesLike, TargetLike
 from bsdr_models.numerics.scaling import HUGE, Scaler
-from bsdr_models.options import COUNT, POSITIVE, StrOptions
-from bsdr_models.papers.dgplvm.laplace import LAPLACE
+from bsdr_models.options import COUNT, StrOptions
+from bsdr_models.papers import dgplvm
+from bsdr_models.papers.dgplvm.draws import classify
 from bsdr_models.papers.dgplvm.map import (
+    CONSTRAINTS,
     THETA_DIM,
     PaperEmbedder,
     PaperObjective,
     collapse,
     fit_paper,
     kernel_mapping,
+    make_problem,
 )
-from bsdr_models.papers.fitting import FIT, PREDICT, PaperClassifier, fit_tree, with_sections
-from bsdr_models.papers.training import read_new, read_setting
-from bsdr_models.papers.trees import stack_draws, values_of
+from bsdr_models.papers.fitting import PaperClassifier, fit_tree
 
-if TYPE_CHECKING:
-    import pymc as pm
-
-Approximation = Literal["ep", "laplace"]
-# Posteriors of the Gaussian process classifier.
-APPROXIMATIONS = {"ep": EP, "laplace": LAPLACE}
 # Relative participation ratio of the variances below which features have different units.
 SAME_UNITS = 0.25
 # Distance of class centroids, relative to the largest feature, that counts as rounding error.
 SAME_CENTROIDS = 1e-10
-# Embedder of one draw, and the latent coordinates (N, R) that its classifier is fitted to.
-Embedding = tuple[Embedder, FloatArray]
 # Dims of the free variables of the PyMC model.
-FREE_DIMS = {"latent_raw": (dims.BASIS, dims.COMPONENT), "theta": (THETA_DIM,)}
+FREE_DIMS = {"latent_raw": (BASIS, COMPONENT), "theta": (THETA_DIM,)}
 
 
-@with_sections(
-    FIT,
-    folder="dgplvm",
-    estimator="PaperDGPLVMClassifier",
-    targets="Classes, (N,).",
-    posterior="the mode as a single draw",
-    more="",
-)
 def fit(X: SamplesLike, y: TargetLike, **arguments: Any) -> xr.DataTree:
-    """Local minimum of the paper's objective, Eq. (13), as a tree."""
+    """Local minimum of the paper's objective, Eq. (13), as a tree.
+
+    Samples (N, D) are as the model sees them. Arguments are those of
+    :class:`bsdr_models.papers.PaperDGPLVMClassifier`, but for ``standardize``. The group
+    ``posterior`` has the mode as a single draw.
+
+    See Also
+    --------
+    bsdr_models.papers.bsdr.fit : the groups of the tree, and what is refused.
+    bsdr_models.papers.dgplvm.predict : predictions from the tree.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.preprocessing import scale
+    >>> from bsdr_models import papers
+    >>> X, y = load_iris(return_X_y=True)
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore")  # the objective has no minimum
+    ...     tree = papers.dgplvm.fit(scale(X)[::3], y[::3], n_components=2, random_state=0)
+    >>> tree["posterior/latent"].sizes["component"]
+    2
+    """
     return fit_tree(PaperDGPLVMClassifier, X, y, **arguments)
-
-
-@with_sections(
-    PREDICT, folder="dgplvm", draws=" of the paper's or the\n    recommended model", more=""
-)
-def predict(tree: xr.DataTree, X: SamplesLike) -> FloatArray:
-    """Class probabilities of new samples, by the Gaussian process classifier of Eqs. (1) to (3).
-
-    Samples are placed by the back-constraint, Eq. (17). Of several draws the classifiers have one
-    kernel, and probabilities are averaged over at most 200 of them. Those of the recommended model
-    are fitted to coordinates that the back-constraint gives each sample without its own.
-    """
-    read(tree, "fit", "y_index", "class_frequency")
-    approximation = APPROXIMATIONS[tree.attrs.get("approximation", "ep")]
-    index = tree["fit/y_index"].to_numpy()
-    recommended = np.isfinite(read_setting(tree, "map_noise", np.nan))
-    embeddings = _recommended_embeddings if recommended else _papers_embeddings
-    kernel = None
-    classified = []
-    for embedder, latent in embeddings(tree, index):
-        functions, _ = fit_gp_classifier(latent, index, kernel=kernel, approximation=approximation)
-        kernel = functions.kernel
-        classified.append(Draw(embedder=embedder, functions=(functions,)))
-    calibration = Calibration(
-        temperature=tree.attrs.get("temperature", 1.0),
-        signal=tree.attrs.get("signal", 1.0),
-        log_frequency=np.log(tree["fit/class_frequency"].to_numpy()),
-    )
-    posterior = DGPLVMPosterior(draws=tuple(classified), calibration=calibration)
-    return np.exp(posterior.log_probabilities(read_new(tree, X)))
-
-
-def _papers_embeddings(tree: xr.DataTree, index: IntArray) -> Iterator[Embedding]:
-    """Those of the paper's model, whose classifier is fitted to the latent coordinates."""
-    if "latent_raw" not in tree["posterior"]:
-        raise ValueError(
-            "the tree does not have the back-constraint of its model: give model= to from_trace"
-        )
-    width = read_setting(tree, "width", 2.0)
-    mapping = kernel_mapping(
-        tree["constant_data/X"].to_numpy(), width if np.isfinite(width) else None
-    )
-    for latent, raw in zip(*_some_draws(tree, "latent", "latent_raw"), strict=True):
-        yield PaperEmbedder.of(mapping, raw), latent
-
-
-def _recommended_embeddings(tree: xr.DataTree, index: IntArray) -> Iterator[Embedding]:
-    """Those of the recommended model without a metric: its classifier is fitted to left-out ones.
-
-    The back-constraint leaves each sample out, by classes (N,).
-    """
-    if "temperature" in tree.attrs:
-        raise ValueError(
-            "the tree is of DGPLVMClassifier and does not have its metric: use its predict_proba"
-        )
-    mapping = make_mapping(
-        tree["constant_data/X"].to_numpy(),
-        centroid_weights(index),
-        width=read_setting(tree, "map_width", 2.0),
-        noise=read_setting(tree, "map_noise", 0.02),
-    )
-    for latent in _some_draws(tree, "latent")[0]:
-        left_out = LeftOut.of(mapping, latent, index, (), make_mapping)
-        embedder = make_embedder(mapping, latent, index, [left_out])
-        yield embedder, enforce_centroid_order(left_out.latent, latent, index)
-
-
-def _some_draws(tree: xr.DataTree, *names: str) -> list[FloatArray]:
-    """At most `N_DRAWS` draws of variables, (S, ...)."""
-    drawn = read_draws(tree, "posterior", *names)[[*names]]
-    return [*stack_draws(values_of(drawn), names, N_DRAWS).values()]
 
 
 @dataclass(eq=False, repr=False)
 class PaperDGPLVMClassifier(PaperClassifier):
-    r"""D-GPLVM as Urtasun and Darrell print it, for comparison.
+    """D-GPLVM as Urtasun and Darrell (2007) print it, for comparison.
 
-    The objective [1]_, Eq. (13), is minimised over latent coordinates and kernel parameters. It has
+    The objective, Eq. (13), is minimised over latent coordinates and kernel parameters. It has
     no minimum, so that the result is a local minimum between bounds of the parameters; the fit
     warns if a bound determines it.
 
@@ -157,8 +91,6 @@ class PaperDGPLVMClassifier(PaperClassifier):
     width : float, default=2
         Width gamma of the back-constraint, Eq. (18), in units of the inverse median squared
         distance of the samples.
-    approximation : {"ep", "laplace"}, default="ep"
-        Posterior of the Gaussian process classifier by expectation propagation or Laplace's method.
     standardize : bool or "auto", default="auto"
         Whether to scale each feature to unit variance, or all by a common factor. "auto" scales
         each if a few features have most of the variance, as with different units.
@@ -182,12 +114,6 @@ class PaperDGPLVMClassifier(PaperClassifier):
     --------
     bsdr_models.DGPLVMClassifier : the recommended, well-posed model, which explains the problems.
     bsdr_models.papers.dgplvm.fit : the same fit without scaling, as a tree.
-    bsdr_models.papers.dgplvm.build_model : the objective in PyMC.
-
-    References
-    ----------
-    .. [1] R. Urtasun, T. Darrell (2007). Discriminative Gaussian process latent variable model for
-           classification. International Conference on Machine Learning 24, 927-934.
 
     Examples
     --------
@@ -207,40 +133,24 @@ class PaperDGPLVMClassifier(PaperClassifier):
     weight: float = 1e4
     criterion: CriterionName = "auto"
     width: float = 2.0
-    approximation: Approximation = "ep"
     unlabeled: object = None
     optimization: DGPLVMOptimization | None = None
     standardize: bool | Literal["auto"] = "auto"
 
     _spec = SPEC
     _several = False
+    _folder: ClassVar[ModuleType] = dgplvm
+    _of_model = ("weight", "criterion", "width", "unlabeled")
     _option_types: ClassVar[dict[str, type[Any]]] = {"optimization": DGPLVMOptimization}
     _parameter_constraints: ClassVar[Mapping[str, Sequence[object]]] = {
+        **CONSTRAINTS,
         "n_components": [COUNT, None],
-        "weight": [POSITIVE],
-        "criterion": [StrOptions(set(get_args(CriterionName)))],
-        "width": [POSITIVE],
-        "approximation": [StrOptions(set(get_args(Approximation)))],
         "standardize": ["boolean", StrOptions({"auto"})],
     }
 
     def _size(self, context: Context) -> int:
         """Number of components."""
         return int(self.n_components or min(2, len(context.labels) - 1))
-
-    def _declare(self, context: Context) -> "pm.Model":
-        from bsdr_models.papers.dgplvm.model import build_model
-
-        assert context.index is not None
-        return build_model(
-            context.X,
-            context.index,
-            n_components=self._size(context),
-            weight=self.weight,
-            criterion=self.criterion,
-            width=self.width,
-            unlabeled=-1,
-        )
 
     def _scale(self, X: FloatArray) -> FloatArray:
         scaler = fit_scaler(self, X, standardize=True)
@@ -266,34 +176,31 @@ class PaperDGPLVMClassifier(PaperClassifier):
                 "the centroids of all classes coincide in the features: the criterion of the "
                 "paper is undefined"
             )
-        n_components = self._size(context)
-        n_classes = len(context.labels)
-        n_labelled = int((targets >= 0).sum())
-        problem = DGPLVMProblem(
-            X=X,
-            y_index=targets,
-            n_components=n_components,
-            criterion=choose_criterion(self.criterion, n_components, n_classes, n_labelled),
+        # Its folds have the left-out predictions that choose a temperature.
+        training = Training.of(
+            X,
+            targets,
+            len(context.labels),
+            np.ones(X.shape[1]),
+            metric=None,
+            rng=rng,
+            groups=context.groups,
+        )
+        problem = make_problem(
+            X,
+            targets,
+            n_components=self._size(context),
+            weight=self.weight,
+            criterion=self.criterion,
             optimization=self._option("optimization"),
-            priors=DGPLVMPriors(weight=self.weight, criterion=self.criterion),
-            # Its folds have the left-out predictions that choose a temperature.
-            training=Training.of(
-                X,
-                targets,
-                n_classes,
-                np.ones(X.shape[1]),
-                metric=None,
-                rng=rng,
-                groups=context.groups,
-            ),
+            training=training,
         )
         mode = fit_paper(problem, kernel_mapping(X, self.width), rng, progressbar=self.progressbar)
-        result = classify(mode, problem, self.approximation)
+        result = describe(mode, problem)
         attrs = {
             "weight": self.weight,
             "criterion": problem.criterion,
             "width": self.width,
-            "approximation": self.approximation,
             "objective": "log posterior density",
             **result.posterior.calibration.attrs(),
         }
@@ -327,19 +234,12 @@ def in_different_units(scaler: Scaler) -> bool:
     return bool((ratio - 1.0) / (d - 1.0) < SAME_UNITS)
 
 
-def classify(
-    mode: Mode[PaperObjective], problem: DGPLVMProblem, approximation: Approximation
-) -> FitResult:
+def describe(mode: Mode[PaperObjective], problem: DGPLVMProblem) -> FitResult:
     """Result of a mode with a classifier of its latent coordinates; Eq. (17) embeds new samples."""
     gram = mode.objective.gram
     theta = np.exp(mode.log_parameters)
     raw, _ = mode.objective.unpack(mode.search.x)
     signal, inverse_width, _, inverse_noise = theta.tolist()
-    functions, log_odds = fit_gp_classifier(
-        mode.latent,
-        problem.y_index,
-        approximation=APPROXIMATIONS[approximation],
-    )
     variables: dict[str, float | FloatArray] = {
         "signal_variance": signal / gram.variance,
         "lengthscale": inverse_width**-0.5,
@@ -348,9 +248,10 @@ def classify(
         "theta": theta,
         "latent_raw": raw,
     }
-    draw = Draw(embedder=PaperEmbedder.of(mode.objective.mapping, raw), functions=(functions,))
+    embedder = PaperEmbedder.of(mode.objective.mapping, raw)
+    draws, log_odds = classify([(embedder, mode.latent)], problem.y_index)
     # The temperature is that of each sample left out of the classifier, but not of the embedding.
-    posterior, _ = calibrate([draw], [log_odds[:, None]], problem)
+    posterior, _ = calibrate(draws, [log_odds[:, None]], problem)
     return make_result(
         mode,
         posterior,

@@ -23,8 +23,9 @@ no constraint, but it affects which optimum is found, and embeds new samples.
 """
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 from scipy.linalg import blas, solve_triangular
@@ -48,7 +49,7 @@ from bsdr_models.dgplvm.problem import (
 from bsdr_models.inference.optimise import run_map
 from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.linalg import rbf, rbf_gradient, squared_distances
-from bsdr_models.options import COUNT, check_number
+from bsdr_models.options import COUNT, POSITIVE, StrOptions, check_parameters
 from bsdr_models.papers import checks
 from bsdr_models.papers.coordinate_ascent import Bound
 
@@ -66,6 +67,13 @@ _UNITS = np.array([1.0, 0.0, 1.0, -1.0])
 NO_SIGNAL = 1e-3
 # Criterion below which every class has collapsed to a point.
 NO_SCATTER = 1e-6
+CONSTRAINTS: Mapping[str, Sequence[object]] = {
+    "n_components": [COUNT],
+    "weight": [POSITIVE],
+    "criterion": [StrOptions(get_args(CriterionName))],
+    "width": [POSITIVE, None],
+}
+"""Of the arguments of the objective."""
 # Iterations of a step.
 N_ITERATIONS = 20
 # Distance of log theta to a bound that counts as being at it.
@@ -154,21 +162,30 @@ def make_data(
     """Objective of samples X (N, D) and classes 0 to K - 1 (N,), -1 without a label."""
     X = checks.read_samples(X)
     y = checks.read_classes(y, len(X), unlabeled=True)
-    check_number("n_components", n_components, COUNT)
-    checks.check_choice("criterion", criterion, get_args(CriterionName))
-    check_number("weight", weight)
-    if width is not None:
-        check_number("width", width)
+    check_parameters(CONSTRAINTS, locals(), "make_data")
+    problem = make_problem(X, y, n_components=n_components, weight=weight, criterion=criterion)
+    return make_objective(problem, kernel_mapping(X, width))
+
+
+def make_problem(
+    X: FloatArray,
+    y: IntArray,
+    *,
+    n_components: int,
+    weight: float,
+    criterion: CriterionName,
+    **options: Any,
+) -> DGPLVMProblem:
+    """Problem of samples (N, D) and classes (N,), with the criterion that their number allows."""
     n_labelled = int(np.count_nonzero(y >= 0))
-    chosen = choose_criterion(criterion, n_components, int(y.max()) + 1, n_labelled)
-    problem = DGPLVMProblem(
+    return DGPLVMProblem(
         X=X,
         y_index=y,
         n_components=n_components,
-        criterion=chosen,
+        criterion=choose_criterion(criterion, n_components, int(y.max()) + 1, n_labelled),
         priors=DGPLVMPriors(weight=weight, criterion=criterion),
+        **options,
     )
-    return make_objective(problem, kernel_mapping(X, width))
 
 
 def init(data: PaperObjective, *, rng: np.random.Generator) -> FloatArray:
