@@ -162,10 +162,11 @@ def compare_models(
 
     The stack is recommended, unless the interval of its difference from the lowest log loss lies
     above 0.01 nats: the lowest of many log losses on few samples is often luck, and the stack was
-    better on new samples. Then the model of the lowest log loss is recommended. A simpler model than that
-    of the lowest log loss is recommended if the interval of its difference lies below 0.01 nats. If
-    no model is better than the class frequencies by 0.01 nats, "none" is recommended.
-    ``recommendation`` says so if the interval of the gain over the class frequencies includes zero.
+    better on new samples. Then the model of the lowest log loss is recommended. A simpler model
+    than that of the lowest log loss is recommended if the interval of its difference lies below
+    0.01 nats. If no model is better than the class frequencies by 0.01 nats, "none" is
+    recommended. ``recommendation`` says so if the interval of the gain over the class frequencies
+    includes zero.
 
     A fit of this package holds samples out by itself, and calibrates the predictions of each by the
     others. By default one fit of each of these models is scored by them, and the other models are

@@ -31,7 +31,7 @@ from scipy.optimize import minimize
 from scipy.special import log_ndtr, log_softmax, logsumexp
 
 from bsdr_models.dgplvm.priors import CLASSIFIER_PRIORS
-from bsdr_models.dgplvm.probit import Sites, find_evidence, find_posterior, row_squares
+from bsdr_models.dgplvm.probit import EP, Approximation, Sites, row_squares
 from bsdr_models.dgplvm.problem import class_centroids
 from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.folds import evenly_spaced, stratified_subset
@@ -110,7 +110,7 @@ class Functions:
 
     Features are the inverse of ``factor`` (M, M), lower triangular, times the covariances with
     them; ``weights`` (P, M) are their mean weights, whose covariances are root' root, (P, M, M).
-    ``converged`` is whether expectation propagation of all their posteriors met its tolerance.
+    ``converged`` is whether the approximations of all their posteriors met their tolerance.
     """
 
     kernel: Covariance
@@ -140,6 +140,7 @@ def fit_functions(
     latent: FloatArray,
     signs: FloatArray,
     inducing: IntArray,
+    approximation: Approximation = EP,
 ) -> tuple[Functions, FloatArray]:
     """Latent functions of signs (P, N) at latent coordinates (N, R); leave-one-out probits (N, P).
 
@@ -152,7 +153,7 @@ def fit_functions(
     if len(inducing) < len(latent):
         F = solve_triangular(factor, kernel.cross(places, latent), lower=True).T
     F = add_residual_noise(F, kernel.diagonal(latent))
-    fits = [find_posterior(F, sign) for sign in signs]
+    fits = [approximation.posterior(F, sign) for sign in signs]
     z = [mean / np.sqrt(1.0 + variance) for mean, variance in (fit.cavity for fit in fits)]
     functions = Functions(
         kernel=kernel,
@@ -189,6 +190,7 @@ def fit_gp_classifier(
     y_index: IntArray,
     *,
     kernel: Covariance | None = None,
+    approximation: Approximation = EP,
     fold: IntArray | None = None,
     held_out: FloatArray | None = None,
 ) -> tuple[Functions, FloatArray]:
@@ -209,16 +211,18 @@ def fit_gp_classifier(
     else:
         some = stratified_subset(y, SEARCH_SAMPLES)
         typical = _typical_problems(own, labelled, signs)
-        own = _optimise_kernel(own, labelled[some], typical[:, some], len(signs) / len(typical))
+        own = _optimise_kernel(
+            own, labelled[some], typical[:, some], approximation, len(signs) / len(typical)
+        )
     inducing = stratified_subset(y, INDUCING_SAMPLES)
-    functions, z = fit_functions(own, labelled, signs, inducing)
+    functions, z = fit_functions(own, labelled, signs, inducing, approximation)
     if fold is not None and held_out is not None:
         of_known = fold[known]
         for number in np.unique(of_known[of_known >= 0]):
             out = of_known == number
             rest = np.flatnonzero(~out)
             some = stratified_subset(y[rest], INDUCING_SAMPLES)
-            without, _ = fit_functions(own, labelled[rest], signs[:, rest], some)
+            without, _ = fit_functions(own, labelled[rest], signs[:, rest], some, approximation)
             z[out] = without.probits(held_out[known][out])
     log_odds = np.full((len(latent), z.shape[1]), np.nan)
     log_odds[known] = probit_log_odds(z)
@@ -267,6 +271,7 @@ def _optimise_kernel(
     start: Covariance,
     latent: FloatArray,
     signs: FloatArray,
+    approximation: Approximation,
     count: float,
 ) -> Covariance:
     """Kernel with the maximum a posteriori t, sought in standard deviations from the prior mean.
@@ -289,7 +294,7 @@ def _optimise_kernel(
         value = 0.5 * float(x @ x)
         G = np.zeros_like(K)
         for p, sign in enumerate(signs):
-            found = find_evidence(F, sign, start=sites[p])
+            found = approximation.evidence(F, sign, start=sites[p])
             sites[p] = found.sites
             value -= count * found.value
             G += count * found.gradient

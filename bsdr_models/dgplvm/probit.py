@@ -12,7 +12,8 @@ A smooth kernel of few coordinates has a low numerical rank M, and every step co
 
 The posterior with the site of a sample has the same mean and variance as that with the true factor.
 Sites are updated sequentially. Those of a block of samples change the moments of its latent values,
-and then together those of the weights, which are the latent values if M is about N.
+and then together those of the weights, which are the latent values if M is about N. The paper's
+model has Laplace's method, too.
 
 References
 ----------
@@ -21,6 +22,7 @@ References
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,6 +102,31 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Approximation:
+    """How sites are found, and the log evidence with them.
+
+    Both are functions of features (N, M) and signs (N,), with sites to begin at, ``start``, and a
+    tolerance ``tol``. The first also returns whether it met its tolerance.
+    """
+
+    find_sites: Callable[..., tuple[Sites, bool]]
+    evidence: Callable[..., Evidence]
+
+    def posterior(self, features: FloatArray, sign: FloatArray, **options: Any) -> FeaturePosterior:
+        """Normal posterior of the weights of features (N, M)."""
+        sites, converged = self.find_sites(features, sign, **options)
+        w, root, _ = weights_of(features, sites)
+        return FeaturePosterior(
+            weights=w,
+            root=root,
+            mean=features @ w,
+            variance=row_squares(features, root),
+            sites=sites,
+            converged=converged,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Matched:
     """Matched sites with the mean and covariance of latent values or weights, and log |A| / 2."""
 
@@ -143,23 +170,15 @@ def _match_sites(
     )
 
 
-def find_posterior(
+def _ep_sites(
     features: FloatArray, sign: FloatArray, *, start: Sites | None = None, tol: float = TOL
-) -> FeaturePosterior:
-    """Normal posterior of the weights of features (N, M), of signs (N,), from sites or none."""
+) -> tuple[Sites, bool]:
+    """Moment-matched sites, and whether they met the tolerance."""
     matched = _match_sites(features, sign, start, tol)
-    w, root, _ = weights_of(features, matched.sites)
-    return FeaturePosterior(
-        weights=w,
-        root=root,
-        mean=features @ w,
-        variance=row_squares(features, root),
-        sites=matched.sites,
-        converged=matched.converged,
-    )
+    return matched.sites, matched.converged
 
 
-def find_evidence(
+def _ep_evidence(
     features: FloatArray, sign: FloatArray, *, start: Sites | None = None, tol: float = TOL
 ) -> Evidence:
     """Log evidence with moment-matched sites, in which it is stationary."""
@@ -183,16 +202,19 @@ def find_evidence(
     )
 
 
-def kernel_gradient(mean: FloatArray, covariance: FloatArray, sites: Sites) -> FloatArray:
+def kernel_gradient(
+    mean: FloatArray, covariance: FloatArray, sites: Sites, drift: FloatArray | float = 0.0
+) -> FloatArray:
     """Derivative of the log evidence in K, from the mean (N,) and covariance (N, N) of f.
 
-    With b = nu - S E[f] it is half of bb' - S + S cov[f] S.
+    With b = nu - S E[f] it is half of bb' - S + S cov[f] S + ub' + bu', the drift u being the
+    gradient of the log evidence through the mode in the prior values, for Laplace's method.
     """
     S = sites.precision
     b = sites.location - S * mean
     G = covariance * S
     G *= S[:, None]
-    G += np.outer(b, b)
+    G += np.outer(b + 2.0 * drift, b)
     G += G.T
     G *= 0.25
     G.flat[:: len(G) + 1] -= 0.5 * S
@@ -224,6 +246,9 @@ def _cavity(mean: FloatArray, variance: FloatArray, sites: Sites) -> tuple[Float
     """Mean and variance of latent values without their sites, from those with them, (N,) each."""
     left = 1.0 - variance * sites.precision
     return (mean - variance * sites.location) / left, variance / left
+
+
+EP = Approximation(find_sites=_ep_sites, evidence=_ep_evidence)
 
 
 @njit(**_OPTIONS)

@@ -20,6 +20,7 @@ from bsdr_models.dgplvm import map_search, probit
 from bsdr_models.large import laplace
 from bsdr_models.papers import PaperDGPLVMClassifier
 from bsdr_models.papers.bsdr import Priors
+from bsdr_models.papers.dgplvm import laplace as papers_laplace
 
 MARGIN = BM2PCAClassifier(loss=HingeLoss(C=1.0, calibrate=False))
 LATENT = DGPLVMClassifier().set_params(priors__weight=10.0)
@@ -88,10 +89,18 @@ def sweep_without_end(*state, original=probit.sweep):
     return np.inf, *others
 
 
-@pytest.mark.parametrize("model", [DGPLVMClassifier(), PaperDGPLVMClassifier()])
+@pytest.mark.parametrize(
+    "model",
+    [
+        DGPLVMClassifier(),
+        PaperDGPLVMClassifier(),
+        PaperDGPLVMClassifier(approximation="laplace"),
+    ],
+)
 def test_a_gaussian_process_classifier_that_does_not_converge(monkeypatch, model):
     monkeypatch.setattr(probit, "sweep", sweep_without_end)
     monkeypatch.setattr(probit, "MAX_SWEEPS", probit.SWEEPS)
+    monkeypatch.setattr(papers_laplace, "MAX_STEPS", 1)
     check_fit(model, *samples(), "Gaussian process classifier has not converged")
 
 

@@ -19,7 +19,10 @@ FORMS = {
     "total": {"priors__criterion": "total"},
     "inverse_trace": {"priors__criterion": "inverse_trace"},
 }
-PAPER = {"paper": {"optimization__max_iter": 100}}
+PAPER = {
+    "paper": {"optimization__max_iter": 100},
+    "paper, Laplace": {"optimization__max_iter": 100, "approximation": "laplace"},
+}
 FAST = ("default", "limit", "paper")
 every_form = pytest.mark.parametrize(
     "name",

@@ -18,8 +18,11 @@ from bsdr_models.dgplvm.gp_classifier import (
     probit_log_odds,
 )
 from bsdr_models.dgplvm.priors import CLASSIFIER_PRIORS
-from bsdr_models.dgplvm.probit import find_evidence, find_posterior
+from bsdr_models.dgplvm.probit import EP
 from bsdr_models.numerics.folds import stratified_subset
+from bsdr_models.papers.dgplvm.laplace import LAPLACE
+
+both = pytest.mark.parametrize("approximation", [LAPLACE, EP], ids=["laplace", "ep"])
 
 
 def problem(n_labels=3, n=45, spread=0.8, seed=0):
@@ -44,9 +47,9 @@ def plain_kernel(a, b, classifier_inputs, t):
 class ByMatrix:
     """A fit to a kernel matrix, by its Cholesky factor."""
 
-    def __init__(self, K, sign):
+    def __init__(self, approximation, K, sign):
         self.factor = np.linalg.cholesky(K)
-        self.posterior = find_posterior(self.factor, sign, tol=1e-9)
+        self.posterior = approximation.posterior(self.factor, sign, tol=1e-9)
 
     def predict(self, cross, diagonal):
         features = np.linalg.solve(self.factor, cross.T).T
@@ -74,13 +77,14 @@ def log_loss(log_odds, y):
     return -log_probabilities(log_odds)[np.arange(len(y)), y].mean()
 
 
-def test_two_classes_are_one_probit():
+@both
+def test_two_classes_are_one_probit(approximation):
     latent, y, new, _ = problem(2)
     kernel = kernel_at_prior(latent, y)
-    got, _ = fit_gp_classifier(latent, y, kernel=kernel)
+    got, _ = fit_gp_classifier(latent, y, approximation=approximation, kernel=kernel)
     scale, t = inputs_of(latent, y), prior_mean()
     K = plain_kernel(latent, latent, scale, t) + 1e-6 * np.eye(len(y))
-    mean, variance = ByMatrix(K, 2.0 * y - 1.0).predict(
+    mean, variance = ByMatrix(approximation, K, 2.0 * y - 1.0).predict(
         plain_kernel(new, latent, scale, t), np.diagonal(plain_kernel(new, new, scale, t)) + 1e-6
     )
     moments = got.moments(new)
@@ -105,10 +109,11 @@ def test_probabilities_are_mean_normalised_odds_of_the_classifiers(n_labels):
     np.testing.assert_allclose(np.exp(link(probit_log_odds(norm.ppf(p)), 1.7)), expected)
 
 
-def test_kernel_parameters_maximise_evidence_and_prior():
+@both
+def test_kernel_parameters_maximise_evidence_and_prior(approximation):
     """Against an optimiser without gradients."""
     latent, y, _, _ = problem(3, n=30)
-    got, _ = fit_gp_classifier(latent, y)
+    got, _ = fit_gp_classifier(latent, y, approximation=approximation)
     scale = inputs_of(latent, y)
     sd = np.array([prior.log_sd for prior in CLASSIFIER_PRIORS])
 
@@ -117,7 +122,7 @@ def test_kernel_parameters_maximise_evidence_and_prior():
         total = 0.5 * (((t - prior_mean()) / sd) ** 2).sum()
         for k in range(3):
             sign = np.where(y == k, 1.0, -1.0)
-            total -= find_evidence(np.linalg.cholesky(K), sign, tol=1e-9).value
+            total -= approximation.evidence(np.linalg.cholesky(K), sign, tol=1e-9).value
         return total
 
     best = minimize(
@@ -129,18 +134,19 @@ def test_kernel_parameters_maximise_evidence_and_prior():
     assert value(t) < value(prior_mean()) - 0.1
 
 
-def test_leave_one_out_approximates_a_fit_without_the_sample():
+@both
+def test_leave_one_out_approximates_a_fit_without_the_sample(approximation):
     """With the kernel held fixed; cavities ignore changes of the other sites.
 
     The error is small beside that of the fit to all samples.
     """
     latent, y, _, _ = problem(3, n=40)
-    got, left_out = fit_gp_classifier(latent, y)
+    got, left_out = fit_gp_classifier(latent, y, approximation=approximation)
     expected = np.empty((40, 3))
     for i in range(40):
         keep = np.arange(40) != i
         signs = one_against_rest(y[keep])
-        fit, _ = fit_functions(got.kernel, latent[keep], signs, np.arange(39))
+        fit, _ = fit_functions(got.kernel, latent[keep], signs, np.arange(39), approximation)
         expected[i] = probit_log_odds(fit.probits(latent[i : i + 1]))[0]
     of_all = probit_log_odds(got.probits(latent))
     each = (left_out, expected, of_all)
@@ -150,14 +156,17 @@ def test_leave_one_out_approximates_a_fit_without_the_sample():
     assert abs(loss - loss_expected) < 0.25 * abs(loss_of_all - loss_expected)
 
 
-def test_a_fold_is_predicted_by_functions_without_it():
+@both
+def test_a_fold_is_predicted_by_functions_without_it(approximation):
     """At latent coordinates that others are not fitted to; of the kernel of all samples."""
     latent, y, _, _ = problem(3, n=41)
     fold = np.arange(41) // 14
     fold[40] = -1
     y[3] = -1
     held_out = latent + np.random.default_rng(5).standard_normal(latent.shape)
-    got, log_odds = fit_gp_classifier(latent, y, fold=fold, held_out=held_out)
+    got, log_odds = fit_gp_classifier(
+        latent, y, approximation=approximation, fold=fold, held_out=held_out
+    )
     assert np.isnan(log_odds[3]).all()
     scale, t = inputs_of(latent[y >= 0], y[y >= 0]), got.kernel.log_values
     for number in range(3):
@@ -168,38 +177,39 @@ def test_a_fold_is_predicted_by_functions_without_it():
         diagonal = np.diagonal(plain_kernel(held_out[out], held_out[out], scale, t)) + 1e-6
         for k in range(3):
             signs = np.where(y[rest] == k, 1.0, -1.0)
-            mean, variance = ByMatrix(K, signs).predict(cross, diagonal)
+            mean, variance = ByMatrix(approximation, K, signs).predict(cross, diagonal)
             z = mean / np.sqrt(1.0 + variance)
             expected = norm.logcdf(z) - norm.logcdf(-z)
             np.testing.assert_allclose(log_odds[out, k], expected, atol=1e-3)
     # The functions are those of all samples.
-    every, _ = fit_gp_classifier(latent, y)
+    every, _ = fit_gp_classifier(latent, y, approximation=approximation)
     np.testing.assert_array_equal(got.weights, every.weights)
 
 
-def test_unlabelled_samples_are_ignored():
+@both
+def test_unlabelled_samples_are_ignored(approximation):
     latent, y, new, _ = problem(3)
     rng = np.random.default_rng(8)
     where = np.sort(rng.permutation(50)[:45])
     more, labels = rng.standard_normal((50, 2)), np.full(50, -1)
     more[where], labels[where] = latent, y
-    a, left_out = fit_gp_classifier(latent, y)
-    b, of_more = fit_gp_classifier(more, labels)
+    a, left_out = fit_gp_classifier(latent, y, approximation=approximation)
+    b, of_more = fit_gp_classifier(more, labels, approximation=approximation)
     np.testing.assert_array_equal(a.probits(new), b.probits(new))
     np.testing.assert_array_equal(left_out, of_more[where])
     assert np.isnan(of_more[labels < 0]).all()
 
 
-def test_some_inducing_points_approximate_the_exact_fit():
+@pytest.mark.parametrize(("approximation", "n"), [(LAPLACE, 1000), (EP, 500)])
+def test_some_inducing_points_approximate_the_exact_fit(approximation, n):
     """Probabilities agree to 0.01, with a considerable smooth part."""
-    n = 500
     latent, y, new, _ = problem(3, n=n)
     signs = one_against_rest(y)[:1]
     kernel = kernel_at_prior(latent, y)
     kernel = replace(kernel, log_values=kernel.log_values + np.array([1.5, 0.0, 0.0]))
-    exact, exact_probits = fit_functions(kernel, latent, signs, np.arange(n))
+    exact, exact_probits = fit_functions(kernel, latent, signs, np.arange(n), approximation)
     some = stratified_subset(y, 150)
-    sparse, probits = fit_functions(kernel, latent, signs, some)
+    sparse, probits = fit_functions(kernel, latent, signs, some, approximation)
     assert len(sparse.inducing) < len(exact.inducing)
     got, expected = (norm.cdf(functions.probits(new)) for functions in (sparse, exact))
     np.testing.assert_allclose(got, expected, atol=0.01)

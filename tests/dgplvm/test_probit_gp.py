@@ -1,25 +1,27 @@
-"""Expectation propagation of the binary probit GP, against routes that share no formula."""
+"""Laplace and EP of the binary probit GP, against routes that share no formula with them."""
 
 import math
 
 import numpy as np
 import pytest
-from scipy import integrate
+from scipy import integrate, optimize
+from scipy.stats import norm
 
 from bsdr_models.dgplvm import probit
 from bsdr_models.dgplvm.gp_classifier import numerical_factor
-from bsdr_models.dgplvm.probit import find_evidence, find_posterior, hazard
+from bsdr_models.dgplvm.probit import EP, hazard
+from bsdr_models.papers.dgplvm.laplace import LAPLACE, derivatives
 from bsdr_models.papers.normal_tail import inverse_mills, positive_mean
 
 
 class Fit:
     """A fit to a kernel matrix, by features of its numerical rank."""
 
-    def __init__(self, kernel, sign, *, tol=1e-9, **options):
+    def __init__(self, method, kernel, sign, **options):
         self.features, self.pivots = numerical_factor(kernel)
-        self.posterior = find_posterior(self.features, sign, tol=tol, **options)
+        self.posterior = method.posterior(self.features, sign, **options)
         self.sites = self.posterior.sites
-        evidence = find_evidence(self.features, sign, tol=tol, **options)
+        evidence = method.evidence(self.features, sign, **options)
         self.log_evidence = evidence.value
         self.kernel_gradient = evidence.gradient
         self.cavity_mean, self.cavity_variance = self.posterior.cavity
@@ -30,6 +32,18 @@ class Fit:
         variance = ((features @ self.posterior.root.T) ** 2).sum(axis=1)
         left = diagonal - (features**2).sum(axis=1)
         return features @ self.posterior.weights, variance + left
+
+
+def laplace(kernel, sign, **options):
+    return Fit(LAPLACE, kernel, sign, **options)
+
+
+def expectation_propagation(kernel, sign, **options):
+    return Fit(EP, kernel, sign, **({"tol": 1e-9} | options))
+
+
+METHODS = {"laplace": laplace, "ep": expectation_propagation}
+both = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 
 
 def smooth(A, B, variance=4.0, lengthscale=1.2):
@@ -47,6 +61,28 @@ def problem(n=8, seed=0):
     sign = np.where(X[:, 0] + 0.7 * rng.standard_normal(n) > 0, 1.0, -1.0)
     assert n < 4 or 0 < (sign > 0).sum() < n
     return X, sign, 1.5 * rng.standard_normal((5, 2))
+
+
+def reference_laplace(K, sign, cross, diagonal):
+    """Mode by root finding in f, second derivatives by differences, dense inverses."""
+    inverse = np.linalg.inv(K)
+
+    def slope(f):
+        return sign * np.exp(norm.logpdf(f) - norm.logcdf(sign * f)) - inverse @ f
+
+    f = optimize.root(slope, np.zeros(len(K)), tol=1e-14).x
+    assert np.abs(slope(f)).max() < 1e-11
+
+    def first(t):
+        return sign * np.exp(norm.logpdf(t) - norm.logcdf(sign * t))
+
+    h = 1e-3
+    W = -(first(f - 2 * h) - 8 * first(f - h) + 8 * first(f + h) - first(f + 2 * h)) / (12 * h)
+    evidence = norm.logcdf(sign * f).sum() - 0.5 * f @ inverse @ f
+    evidence -= 0.5 * np.linalg.slogdet(K)[1] + 0.5 * np.linalg.slogdet(inverse + np.diag(W))[1]
+    mean = cross @ inverse @ f
+    inner = np.linalg.inv(K + np.diag(1.0 / W))
+    return evidence, mean, diagonal - np.einsum("mi,ij,mj->m", cross, inner, cross)
 
 
 def moments(density, centre, sd):
@@ -102,21 +138,26 @@ def reference_ep(K, sign, cross, diagonal):
     return evidence, mean, diagonal - np.einsum("mi,ij,mj->m", cross, inner, cross)
 
 
+REFERENCES = {laplace: reference_laplace, expectation_propagation: reference_ep}
+
+
+@both
 @pytest.mark.parametrize("kernel", [smooth, mixed])
-def test_evidence_mean_and_variance_agree_with_a_plain_computation(kernel):
+def test_evidence_mean_and_variance_agree_with_a_plain_computation(method, kernel):
     X, sign, new = problem(5, seed=3)
     K, cross = kernel(X, X), kernel(new, X)
     diagonal = np.diagonal(kernel(new, new))
-    expected = reference_ep(K, sign, cross, diagonal)
-    got = Fit(K, sign)
+    expected = REFERENCES[method](K, sign, cross, diagonal)
+    got = method(K, sign)
     assert got.log_evidence == pytest.approx(expected[0], abs=1e-8)
     mean, variance = got.predict(cross, diagonal)
     np.testing.assert_allclose(mean, expected[1], atol=1e-7)
     np.testing.assert_allclose(variance, expected[2], atol=1e-7)
 
 
+@both
 @pytest.mark.parametrize("scale", [0.3, 5.0, 100.0])
-def test_gradients_agree_with_fourth_order_differences(scale):
+def test_gradients_agree_with_fourth_order_differences(method, scale):
     """Of the variance, the length-scale and a linear part."""
     X, sign, _ = problem(20)
     d2, linear = ((X[:, None] - X) ** 2).sum(-1), X @ X.T
@@ -126,10 +167,10 @@ def test_gradients_agree_with_fourth_order_differences(scale):
         return np.exp(t[0] - 0.5 * d2 * np.exp(-2 * t[1])), np.exp(t[2]) * linear
 
     def evidence(t):
-        return Fit(sum(parts(t)), sign).log_evidence
+        return method(sum(parts(t)), sign).log_evidence
 
     R, linear_part = parts(theta)
-    G = Fit(R + linear_part, sign).kernel_gradient
+    G = method(R + linear_part, sign).kernel_gradient
     np.testing.assert_array_equal(G, G.T)
     got = [np.sum(G * D) for D in (R, R * d2 * np.exp(-2 * theta[1]), linear_part)]
     h = 2e-3
@@ -144,7 +185,7 @@ def test_one_sample_is_exact_for_ep():
     """P(z f + e > 0) = 1/2, and the moments of a normal truncated at zero with noise."""
     for v in (1e-6, 1.0, 1e6):
         for sign in (-1.0, 1.0):
-            got = Fit(np.array([[v]]), np.array([sign]))
+            got = expectation_propagation(np.array([[v]]), np.array([sign]))
             ratio = v / (1.0 + v)
             assert got.log_evidence == pytest.approx(np.log(0.5), rel=1e-12)
             mean = sign * np.sqrt(2.0 / np.pi * ratio * v)
@@ -153,9 +194,10 @@ def test_one_sample_is_exact_for_ep():
             np.testing.assert_allclose(got.posterior.variance, variance, rtol=1e-9)
 
 
-def test_cavities_are_the_posterior_without_the_site():
+@both
+def test_cavities_are_the_posterior_without_the_site(method):
     X, sign, _ = problem(12)
-    got = Fit(mixed(X, X), sign)
+    got = method(mixed(X, X), sign)
     S, nu, F = got.sites.precision, got.sites.location, got.features
     for i in range(12):
         keep = np.arange(12) != i
@@ -165,26 +207,42 @@ def test_cavities_are_the_posterior_without_the_site():
         np.testing.assert_allclose(got.cavity_variance[i], F[i] @ covariance @ F[i], rtol=1e-7)
 
 
+@both
 @pytest.mark.parametrize("scale", [1e-8, 1.0, 1e4, 1e8])
-def test_extreme_kernels_and_contradicted_signs(scale):
+def test_extreme_kernels_and_contradicted_signs(method, scale):
     X, sign, _ = problem(30)
     sign = sign.copy()
     sign[::4] *= -1.0
-    got = Fit(scale * (smooth(X, X) + X @ X.T) + 1e-6 * np.eye(30), sign)
+    got = method(scale * (smooth(X, X) + X @ X.T) + 1e-6 * np.eye(30), sign)
     assert np.isfinite(got.log_evidence)
     assert got.log_evidence < 0.0
     assert np.isfinite(got.kernel_gradient).all()
     assert (got.cavity_variance > 0.0).all()
 
 
-def test_a_start_changes_the_way_and_not_the_end():
+@both
+def test_a_start_changes_the_way_and_not_the_end(method):
     X, sign, _ = problem(25)
     K = mixed(X, X)
-    first = Fit(K, sign)
-    again = Fit(1.05 * K, sign, start=first.sites)
-    fresh = Fit(1.05 * K, sign)
+    first = method(K, sign)
+    again = method(1.05 * K, sign, start=first.sites)
+    fresh = method(1.05 * K, sign)
     assert again.log_evidence == pytest.approx(fresh.log_evidence, abs=1e-9)
     np.testing.assert_allclose(again.posterior.weights, fresh.posterior.weights, atol=1e-6)
+
+
+def test_derivatives_of_the_log_factor():
+    f = np.linspace(-9.0, 4.0, 27)
+    for sign in (-1.0, 1.0):
+        first, W, third = derivatives(np.full(27, sign), f)
+        h = 1e-3
+        steps = (-2 * h, -h, h, 2 * h)
+        slopes = [derivatives(np.full(27, sign), f + e)[0] for e in steps]
+        bends = [derivatives(np.full(27, sign), f + e)[1] for e in steps]
+        logs = [norm.logcdf(sign * (f + e)) for e in steps]
+        for got, values, factor in ((first, logs, 1), (W, slopes, -1), (third, bends, -1)):
+            expected = (values[0] - 8 * values[1] + 8 * values[2] - values[3]) / (12 * h)
+            np.testing.assert_allclose(got, factor * expected, rtol=1e-7, atol=1e-9)
 
 
 def test_hazard_of_the_compiled_sweeps():
@@ -192,6 +250,9 @@ def test_hazard_of_the_compiled_sweeps():
     got = np.array([hazard(x) for x in a])
     np.testing.assert_allclose(got[:, 0], inverse_mills(a), rtol=1e-12)
     np.testing.assert_allclose(got[:, 1], positive_mean(a), rtol=1e-11)
+
+
+by_features = pytest.mark.parametrize("method", [LAPLACE, EP], ids=["laplace", "ep"])
 
 
 def features_and_signs(n=40, m=7, scale=1.0, seed=0):
@@ -203,15 +264,16 @@ def features_and_signs(n=40, m=7, scale=1.0, seed=0):
     return F, sign, rng.standard_normal((11, m))
 
 
+@by_features
 @pytest.mark.parametrize("scale", [0.1, 1.0, 30.0])
-def test_any_factor_of_the_kernel_matrix_gives_the_same(scale):
+def test_any_factor_of_the_kernel_matrix_gives_the_same(method, scale):
     """Also one with more columns than its rank."""
     F, sign, _ = features_and_signs(scale=scale)
     rng = np.random.default_rng(3)
     rotation = np.linalg.qr(rng.standard_normal((20, 7)))[0].T
-    evidence = [find_evidence(each, sign, tol=1e-10).value for each in (F @ rotation, F)]
+    evidence = [method.evidence(each, sign, tol=1e-10).value for each in (F @ rotation, F)]
     assert evidence[0] == pytest.approx(evidence[1], abs=1e-8)
-    got, expected = [find_posterior(each, sign, tol=1e-10) for each in (F @ rotation, F)]
+    got, expected = [method.posterior(each, sign, tol=1e-10) for each in (F @ rotation, F)]
     for name in ("mean", "variance"):
         np.testing.assert_allclose(getattr(got, name), getattr(expected, name), rtol=1e-6)
 
@@ -237,13 +299,13 @@ def test_blocks_of_samples_are_updated_as_one_by_one(monkeypatch):
 @pytest.mark.parametrize("n", [9, 40])  # latent values are updated, or weights
 def test_few_and_many_samples_have_the_same_moments(n, monkeypatch):
     F, sign, _ = features_and_signs(n=n)
-    expected = find_posterior(F, sign, tol=1e-10)
-    evidence = find_evidence(F, sign, tol=1e-10)
+    expected = EP.posterior(F, sign, tol=1e-10)
+    evidence = EP.evidence(F, sign, tol=1e-10)
     monkeypatch.setattr(probit, "_FEW_SAMPLES", 0.0 if n == 9 else 100.0)
-    other = find_evidence(F, sign, tol=1e-10)
+    other = EP.evidence(F, sign, tol=1e-10)
     assert other.value == pytest.approx(evidence.value, abs=1e-9)
     np.testing.assert_allclose(other.gradient, evidence.gradient, atol=1e-9)
-    got = find_posterior(F, sign, tol=1e-10)
+    got = EP.posterior(F, sign, tol=1e-10)
     np.testing.assert_allclose(got.mean, expected.mean, rtol=1e-7, atol=1e-9)
     np.testing.assert_allclose(got.variance, expected.variance, rtol=1e-7)
 

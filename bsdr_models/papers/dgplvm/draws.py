@@ -4,6 +4,7 @@ A draw of the latent coordinates has a Gaussian process classifier, Eqs. (1) to 
 """
 
 from collections.abc import Iterable, Iterator
+from typing import Literal
 
 import numpy as np
 import xarray as xr
@@ -13,17 +14,24 @@ from bsdr_models.dgplvm.engines import N_DRAWS, make_embedder
 from bsdr_models.dgplvm.gp_classifier import fit_gp_classifier
 from bsdr_models.dgplvm.left_out import LeftOut, enforce_centroid_order
 from bsdr_models.dgplvm.posterior import DGPLVMPosterior, Draw
+from bsdr_models.dgplvm.probit import EP
 from bsdr_models.estimators.calibration import Calibration
 from bsdr_models.inference.datatree import read
 from bsdr_models.numerics.arrays import FloatArray, IntArray
+from bsdr_models.papers.dgplvm.laplace import LAPLACE
 from bsdr_models.papers.dgplvm.map import PaperEmbedder, kernel_mapping
 from bsdr_models.papers.reading import take_draws
 
 # Embedder of one draw, and the latent coordinates (N, R) that its classifier is fitted to.
 Embedding = tuple[Embedder, FloatArray]
+# How the posterior of the classifier is approximated.
+Approximation = Literal["ep", "laplace"]
+APPROXIMATIONS = {"ep": EP, "laplace": LAPLACE}
 
 
-def classify(embeddings: Iterable[Embedding], index: IntArray) -> tuple[list[Draw], FloatArray]:
+def classify(
+    embeddings: Iterable[Embedding], index: IntArray, approximation: Approximation
+) -> tuple[list[Draw], FloatArray]:
     """Classifiers of draws, with the kernel of the first one, of classes (N,).
 
     Also log odds of the problems of the last draw, each sample left out of its classifier, (N, P).
@@ -31,7 +39,9 @@ def classify(embeddings: Iterable[Embedding], index: IntArray) -> tuple[list[Dra
     kernel = None
     draws = []
     for embedder, latent in embeddings:
-        functions, log_odds = fit_gp_classifier(latent, index, kernel=kernel)
+        functions, log_odds = fit_gp_classifier(
+            latent, index, kernel=kernel, approximation=APPROXIMATIONS[approximation]
+        )
         kernel = functions.kernel
         draws.append(Draw(embedder=embedder, functions=(functions,)))
     return draws, log_odds
@@ -43,7 +53,8 @@ def posterior_of(tree: xr.DataTree) -> DGPLVMPosterior:
     index = tree["fit/y_index"].to_numpy()
     recommended = "map_noise" in tree.attrs
     embeddings = _recommended_embeddings if recommended else _papers_embeddings
-    draws, _ = classify(embeddings(tree, index), index)
+    approximation = tree.attrs.get("approximation", "ep")
+    draws, _ = classify(embeddings(tree, index), index, approximation)
     calibration = Calibration(
         temperature=tree.attrs.get("temperature", 1.0),
         signal=tree.attrs.get("signal", 1.0),

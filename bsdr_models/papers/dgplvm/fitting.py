@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from types import ModuleType
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import xarray as xr
@@ -23,7 +23,7 @@ from bsdr_models.numerics.arrays import FloatArray, SamplesLike, TargetLike
 from bsdr_models.numerics.scaling import HUGE, Scaler
 from bsdr_models.options import COUNT, StrOptions
 from bsdr_models.papers import dgplvm
-from bsdr_models.papers.dgplvm.draws import classify
+from bsdr_models.papers.dgplvm.draws import Approximation, classify
 from bsdr_models.papers.dgplvm.map import (
     CONSTRAINTS,
     THETA_DIM,
@@ -94,6 +94,8 @@ class PaperDGPLVMClassifier(PaperClassifier):
     standardize : bool or "auto", default="auto"
         Whether to scale each feature to unit variance, or all by a common factor. "auto" scales
         each if a few features have most of the variance, as with different units.
+    approximation : {"ep", "laplace"}, default="ep"
+        Posterior of the Gaussian process classifier by expectation propagation or Laplace's method.
     unlabeled, optimization, progressbar, random_state
         As for :class:`bsdr_models.DGPLVMClassifier`.
 
@@ -133,6 +135,7 @@ class PaperDGPLVMClassifier(PaperClassifier):
     weight: float = 1e4
     criterion: CriterionName = "auto"
     width: float = 2.0
+    approximation: Approximation = "ep"
     unlabeled: object = None
     optimization: DGPLVMOptimization | None = None
     standardize: bool | Literal["auto"] = "auto"
@@ -144,6 +147,7 @@ class PaperDGPLVMClassifier(PaperClassifier):
     _option_types: ClassVar[dict[str, type[Any]]] = {"optimization": DGPLVMOptimization}
     _parameter_constraints: ClassVar[Mapping[str, Sequence[object]]] = {
         **CONSTRAINTS,
+        "approximation": [StrOptions(set(get_args(Approximation)))],
         "n_components": [COUNT, None],
         "standardize": ["boolean", StrOptions({"auto"})],
     }
@@ -196,11 +200,12 @@ class PaperDGPLVMClassifier(PaperClassifier):
             training=training,
         )
         mode = fit_paper(problem, kernel_mapping(X, self.width), rng, progressbar=self.progressbar)
-        result = describe(mode, problem)
+        result = describe(mode, problem, self.approximation)
         attrs = {
             "weight": self.weight,
             "criterion": problem.criterion,
             "width": self.width,
+            "approximation": self.approximation,
             "objective": "log posterior density",
             **result.posterior.calibration.attrs(),
         }
@@ -234,7 +239,9 @@ def in_different_units(scaler: Scaler) -> bool:
     return bool((ratio - 1.0) / (d - 1.0) < SAME_UNITS)
 
 
-def describe(mode: Mode[PaperObjective], problem: DGPLVMProblem) -> FitResult:
+def describe(
+    mode: Mode[PaperObjective], problem: DGPLVMProblem, approximation: Approximation
+) -> FitResult:
     """Result of a mode with a classifier of its latent coordinates; Eq. (17) embeds new samples."""
     gram = mode.objective.gram
     theta = np.exp(mode.log_parameters)
@@ -249,7 +256,7 @@ def describe(mode: Mode[PaperObjective], problem: DGPLVMProblem) -> FitResult:
         "latent_raw": raw,
     }
     embedder = PaperEmbedder.of(mode.objective.mapping, raw)
-    draws, log_odds = classify([(embedder, mode.latent)], problem.y_index)
+    draws, log_odds = classify([(embedder, mode.latent)], problem.y_index, approximation)
     # The temperature is that of each sample left out of the classifier, but not of the embedding.
     posterior, _ = calibrate(draws, [log_odds[:, None]], problem)
     return make_result(
