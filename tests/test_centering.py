@@ -79,6 +79,23 @@ def test_it_is_the_linear_discriminant_of_a_sample_and_the_mean_of_its_group(des
     assert shrinkage == pytest.approx(-of_mean / of_sample, abs=0.06)
 
 
+@pytest.mark.filterwarnings("ignore:.* have samples of one class only")
+@pytest.mark.parametrize(("offset", "low", "high"), [(0.0, 0.0, 0.2), (1.0, 0.7, 0.9)])
+def test_little_is_subtracted_by_chance(offset, low, high):
+    """Of means of four samples, of offsets of variance 1: 0.8, the BLUP. Labels are independent."""
+    rng = np.random.default_rng(0)
+    group = np.repeat(np.arange(8), 4)
+    shares = []
+    for _ in range(200):
+        X = offset * rng.standard_normal((8, 8))[group] + rng.standard_normal((32, 8))
+        y = rng.integers(2, size=32)
+        X[:, 0] += 2.0 * y
+        centering = GroupCentering().fit(X, y, groups=group)
+        means = np.stack([X[group == i].mean(axis=0) for i in range(8)]) - centering.mean_
+        shares.append((centering.offsets_ * means).sum() / (means**2).sum())
+    assert low < np.mean(shares) < high
+
+
 @pytest.mark.filterwarnings("ignore:no evidence that the targets depend on X")
 def test_groups_go_through_pipelines_and_held_out_maps():
     X, y, subject = crossed()

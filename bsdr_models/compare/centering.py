@@ -105,7 +105,9 @@ def compare_centering(
 
     Held-out groups have the classes in the proportions of the training groups. If those of new
     groups are others, such as patients only where the training groups have patients and controls,
-    centring subtracts the class, and no held-out score tells.
+    centring subtracts the class, and no held-out score tells. Nor can a few groups tell a small
+    gain from a small loss, if the offsets are small or each group has mostly one class: fits of a
+    model with another seed may then differ as much.
 
     Examples
     --------

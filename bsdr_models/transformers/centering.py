@@ -19,13 +19,17 @@ tell more of the classes than of the offsets, :math:`\rho \ge 1`.
 
 T and W are estimated by moments, from mean squares between groups and within. With few groups the
 ratios of these are noisy, and are shrunken towards what is common to the features, as the variances
-of genes are [1]_.
+of genes are [1]_. Without offsets they differ from 1 by chance, as does the ratio of the labels if
+these are independent. So what each exceeds 1 by is multiplied by the probability, under BIC [2]_,
+that more than chance is in it.
 
 References
 ----------
 .. [1] G. K. Smyth (2004). Linear models and empirical Bayes methods for assessing differential
        expression in microarray experiments. Statistical Applications in Genetics and Molecular
        Biology 3(1), article 3.
+.. [2] R. E. Kass, A. E. Raftery (1995). Bayes factors. Journal of the American Statistical
+       Association 90(430), 773-795.
 """
 
 from collections.abc import Sequence
@@ -34,7 +38,7 @@ from typing import ClassVar, Self
 import numpy as np
 from scipy.optimize import brentq
 from scipy.sparse import csr_array
-from scipy.special import digamma, polygamma
+from scipy.special import digamma, expit, polygamma
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils import Tags
 from sklearn.utils.multiclass import type_of_target
@@ -46,9 +50,6 @@ from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, Targe
 from bsdr_models.numerics.process_state import warn
 from bsdr_models.numerics.scaling import CONSTANT_TOL, Scaler
 
-# Degrees of freedom of the belief that targets are independent within groups: with few groups their
-# proportions are alike, or differ, by chance.
-PRIOR_DF = 2
 # Most groups that a message names.
 MAX_LISTED = 5
 # Ratio of variances in place of infinity.
@@ -101,8 +102,10 @@ class GroupCentering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     .. math:: 1 - \min\left(1, \frac{1 + (n - 1) r}{1 - r} \frac{W}{n T + W}\right)
 
     and subtracted. This is the linear discriminant of a sample and the mean of its group. With
-    r = 0 it subtracts the best linear unbiased prediction (BLUP) of the offset. T / W is estimated
-    by moments. A missing value, NaN, remains one.
+    r = 0 it subtracts the best linear unbiased prediction (BLUP) of the offset. T / W and r are
+    estimated by moments, and shrunken towards 0 as far as chance explains them. Features are
+    treated one by one: offsets in a few directions of many features are not told from others. A
+    missing value, NaN, remains one.
 
     References
     ----------
@@ -377,8 +380,10 @@ def _variance_ratio(X: FloatArray, index: IntArray, classes: IntArray) -> FloatA
     ratio = np.where(between > 0.0, LARGEST_RATIO, 0.0)
     varying = (between > 0.0) & (within > 0.0)
     if varying.any():
-        f = _squeezed(between[varying] / within[varying], int(index.max()))
-        ratio[varying] = np.maximum(f - 1.0, 0.0) / size[varying]
+        f = between[varying] / within[varying]
+        evidence = _evidence_of_groups(float(f.mean()), int(index.max()) * len(f))
+        excess = np.maximum(_squeezed(f, int(index.max())) - 1.0, 0.0)
+        ratio[varying] = evidence * excess / size[varying]
     return np.minimum(ratio, LARGEST_RATIO)
 
 
@@ -411,5 +416,16 @@ def _label_correlation(targets: FloatArray, index: IntArray) -> float:
     if not within.any():
         return 1.0
     df = index.max() * max(targets.shape[1] - 1, 1)
-    ratio = (df * between.sum() / within.sum() + PRIOR_DF) / (df + PRIOR_DF)
-    return float((ratio - 1.0) / (ratio - 1.0 + size[0]))
+    ratio = between.sum() / within.sum()
+    excess = _evidence_of_groups(ratio, df) * (ratio - 1.0)
+    return float(excess / (excess + size[0]))
+
+
+def _evidence_of_groups(ratio: float, df: int) -> float:
+    """Probability under BIC that the expected ratio of mean squares, between over within, is not 1.
+
+    Those between groups have so many degrees of freedom, those within are taken as known.
+    """
+    ratio = max(ratio, np.finfo(np.float64).tiny)
+    log_likelihood_ratio = 0.5 * df * (ratio - 1.0 - np.log(ratio))
+    return float(expit(log_likelihood_ratio - 0.5 * np.log(df)))
