@@ -31,7 +31,7 @@ from bsdr_models.plots._style import STYLE
 
 N_SEEDS, N_CLASSES, R, NEIGHBOURS = 10, 3, 2, 3
 # Differences of class means, in standard deviations of a feature.
-EFFECTS = (1.0, 1.5, 2.0, 3.0)
+EFFECTS = (0.0, 1.0, 1.5, 2.0, 3.0)
 # Largest log loss that counts as noise; uniform probabilities have 1.099.
 AIM = 1.15
 
