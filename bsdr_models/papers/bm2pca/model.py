@@ -142,7 +142,7 @@ def build_model(
 
     See Also
     --------
-    build_model : the recommended model.
+    bsdr_models.bm2pca.build_model : the recommended model.
     bsdr_models.papers.PaperBM2PCAClassifier : the estimator.
 
     Examples

@@ -98,7 +98,7 @@ def build_model(
     See Also
     --------
     bsdr_models.papers.bsdr.predict : predictions from draws of the model.
-    build_model : the recommended model.
+    bsdr_models.bsdr.build_model : the recommended model.
 
     Notes
     -----

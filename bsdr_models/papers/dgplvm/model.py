@@ -121,7 +121,7 @@ def build_model(
 
     See Also
     --------
-    build_model : the recommended model.
+    bsdr_models.dgplvm.build_model : the recommended model.
     bsdr_models.papers.PaperDGPLVMClassifier : the estimator.
 
     Examples
