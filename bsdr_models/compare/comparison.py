@@ -67,8 +67,8 @@ STACK = "stack"
 N_FOLDS = 5
 # Beyond so many samples the models of this package hold out some of them only, and not the same.
 MOST_SAMPLES = 2000
-# Draws of each chain of BSDR in a fold. Effective sample sizes of predictions are then 80 to 250,
-# which change a log loss by less than another seed does.
+# Draws of each chain of BSDR in a comparison. Effective sample sizes of predictions are then 80 to
+# 250, which change a log loss by less than another seed does.
 SAMPLING = Sampling(draws=200)
 NOT_MIXED = "the chains have not mixed"  # what so few draws may seem to show
 # Bootstrap replicates.

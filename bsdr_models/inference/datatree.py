@@ -275,11 +275,11 @@ class Context:
     ) -> xr.DataTree:
         """Tree with named axes, coordinates and provenance.
 
-        In the sample groups every array begins with (chain, draw). Those of xarray have their own
-        dims. ``dims`` of variables override
-        those of the specification, for example for a precision shared by a column; axes without
-        ``coords`` are numbered from 0. The arguments of the fit are stored as one JSON string,
-        since NetCDF has no nested attributes; ``attrs`` are strings, numbers, or lists of these.
+        In the sample groups every array begins with (chain, draw). Arrays of xarray keep their own
+        dims. ``dims`` of variables override those of the specification, for example for a precision
+        shared by a column; axes without ``coords`` are numbered from 0. The arguments of the fit
+        are stored as one JSON string, since NetCDF has no nested attributes; ``attrs`` are strings,
+        numbers, or lists of these.
         """
         known: dict[str, tuple[str, ...]] = {**SUMMARY_DIMS, **spec.variables, **(dims or {})}
         labels: dict[str, Coordinate] = {

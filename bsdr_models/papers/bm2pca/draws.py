@@ -33,8 +33,8 @@ class MeanScores:
     intercept: FloatArray  # (K,)
     exclusive: bool  # whether a sample has one class
 
-    @classmethod
-    def of_tree(cls, tree: xr.DataTree) -> "MeanScores":
+    @staticmethod
+    def of_tree(tree: xr.DataTree) -> "MeanScores":
         """Those of a tree, of the paper's or of the recommended model."""
         mean = read_draws(tree, "posterior", "coef", "intercept").mean(SAMPLE_DIMS)
         return MeanScores(

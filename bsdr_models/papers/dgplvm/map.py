@@ -67,13 +67,13 @@ _UNITS = np.array([1.0, 0.0, 1.0, -1.0])
 NO_SIGNAL = 1e-3
 # Criterion below which every class has collapsed to a point.
 NO_SCATTER = 1e-6
+# Of the arguments of the objective.
 CONSTRAINTS: Mapping[str, Sequence[object]] = {
     "n_components": [COUNT],
     "weight": [POSITIVE],
     "criterion": [StrOptions(get_args(CriterionName))],
     "width": [POSITIVE, None],
 }
-"""Of the arguments of the objective."""
 # Iterations of a step.
 N_ITERATIONS = 20
 # Distance of log theta to a bound that counts as being at it.
