@@ -147,6 +147,7 @@ def _match_sites(
         S = start.precision.copy()
         nu = start.location.copy()
     sites = Sites(precision=S, location=nu)
+    sign = np.ascontiguousarray(sign)  # each layout would be compiled by itself
     step = 1.0
     change = math.inf
     few = len(features) <= _FEW_SAMPLES * features.shape[1]
@@ -294,7 +295,9 @@ def _update_block(
     of :func:`sweep`, and the growth of log |A|.
     """
     n_samples = len(sign)
-    turn = np.eye(n_samples)  # from C to the covariances at the time of each update
+    turn = np.zeros((n_samples, n_samples))  # from C to the covariances at each update
+    for i in range(n_samples):  # np.eye would double the time to compile
+        turn[i, i] = 1.0
     fall = np.zeros((n_samples, n_samples))
     rise = np.zeros(n_samples)
     largest = 0.0
@@ -327,7 +330,6 @@ def _update_block(
     return fall, rise, largest, growth
 
 
-@njit(**_OPTIONS)
 def sweep(
     features: FloatArray | None,
     sign: FloatArray,
@@ -351,21 +353,21 @@ def sweep(
     for _ in range(SWEEPS):
         largest = 0.0
         for start in range(0, len(sign), _BLOCK):
-            block = slice(start, min(start + _BLOCK, len(sign)))
+            block = slice(start, start + _BLOCK)
             if features is None:
                 columns = covariance[block].copy()
                 own = columns[:, block].copy()
                 m = mean[block].copy()
             else:
-                columns = np.dot(features[block], covariance)
-                own = np.dot(columns, features[block].T)
-                m = np.dot(features[block], mean)
+                columns = features[block] @ covariance
+                own = columns @ features[block].T
+                m = features[block] @ mean
             fall, rise, change, grown = _update_block(
                 own, m, sign[block], S[block], nu[block], step
             )
             growth += grown
-            covariance -= np.dot(columns.T, np.dot(fall, columns))
-            mean += np.dot(rise, columns)
+            covariance -= columns.T @ (fall @ columns)
+            mean += rise @ columns
             largest = max(largest, change)
         if largest > before:
             step = max(_SHORTER * step, _LEAST_STEP)

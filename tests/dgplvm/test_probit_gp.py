@@ -279,18 +279,16 @@ def test_any_factor_of_the_kernel_matrix_gives_the_same(method, scale):
 
 
 def test_blocks_of_samples_are_updated_as_one_by_one(monkeypatch):
-    """With the compiled functions as plain Python; also of latent values in place of weights."""
+    """Also of latent values in place of weights."""
     F, sign, _ = features_and_signs()
-    monkeypatch.setattr(probit, "_update_block", probit._update_block.py_func)
-    monkeypatch.setattr(probit, "_matched", probit._matched.py_func)
     got = []
     for size in (1, 16, 64):
         monkeypatch.setattr(probit, "_BLOCK", size)
         sites, cov, mean = np.zeros((2, 40)), np.eye(7), np.zeros(7)
-        end = probit.sweep.py_func(F, sign, *sites, cov, mean, np.inf, 0.9, 0.0)
+        end = probit.sweep(F, sign, *sites, cov, mean, np.inf, 0.9, 0.0)
         got.append(np.concatenate([end, *sites, (F @ cov @ F.T).ravel(), F @ mean]))
         sites, cov, mean = np.zeros((2, 40)), F @ F.T, np.zeros(40)
-        end = probit.sweep.py_func(None, sign, *sites, cov, mean, np.inf, 0.9, 0.0)
+        end = probit.sweep(None, sign, *sites, cov, mean, np.inf, 0.9, 0.0)
         got.append(np.concatenate([end, *sites, cov.ravel(), mean]))
     for other in got[1:]:
         np.testing.assert_allclose(got[0], other, rtol=1e-9, atol=1e-10)
