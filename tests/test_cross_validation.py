@@ -28,7 +28,6 @@ from sklearn.svm import LinearSVC
 from bsdr_models import (
     BM2PCAClassifier,
     BSDRClassifier,
-    DGPLVMClassifier,
     PredictionPlane,
     Sampling,
     cross_validated_map,
@@ -41,7 +40,6 @@ FOLDS = StratifiedKFold(4, shuffle=True, random_state=5)
 OURS = {
     "BSDR": BSDRClassifier(sampling=Sampling(chains=1, draws=40), random_state=0),
     "BM2PCA": BM2PCAClassifier(random_state=0),
-    "DGPLVM": DGPLVMClassifier(random_state=0),
 }
 LDA = make_pipeline(StandardScaler(), LinearDiscriminantAnalysis())
 
@@ -75,7 +73,7 @@ def test_progress_and_parallel_folds_change_no_prediction(classes, capsys):
     assert alone["predictions"].identical(side_by_side["predictions"])
 
 
-@pytest.mark.parametrize("model", [*OURS.values(), LDA], ids=[*OURS, "LDA"])
+@pytest.mark.parametrize("model", [OURS["BM2PCA"], LDA], ids=["BM2PCA", "LDA"])
 def test_a_sample_is_predicted_without_its_label(classes, model):
     """Held-out samples get other labels, and are predicted as before."""
     X, y = classes

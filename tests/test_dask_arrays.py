@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -199,15 +197,3 @@ def test_models_fitted_in_memory_predict_by_chunks(name):
         np.testing.assert_allclose(found, getattr(model, method)(X), rtol=1e-8, atol=1e-10)
     with pytest.raises(ValueError, match="12 features"):
         model.predict(da.from_array(X[:, :12]))
-
-
-def test_dask_is_not_imported_for_an_array():
-    code = """
-import sys
-import numpy as np
-from bsdr_models.large.dask_arrays import is_dask
-assert not is_dask(np.zeros((3, 2)))
-print({"dask", "distributed"} & set(sys.modules))
-"""
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "set()"

@@ -8,7 +8,6 @@ from sklearn.datasets import load_iris
 
 from bsdr_models import (
     BM2PCAClassifier,
-    BSDRClassifier,
     DGPLVMClassifier,
     Sampling,
     align_draws,
@@ -86,21 +85,6 @@ def test_a_sampler_that_mixes_is_ok(regression):
     assert set(table.loc[names, "verdict"]) == {"ok"}
     assert set(table.loc[names, "kind"]) == {"identified"}
     assert not any(name.startswith("probability") for name in table.index)
-
-
-@pytest.mark.slow
-def test_chains_of_hamiltonian_monte_carlo_are_diagnosed(iris):
-    """Two features of Iris, of which the classes overlap."""
-    X, y = iris
-    model = BSDRClassifier(sampling=Sampling(draws=512), random_state=0).fit(X[::2, :2], y[::2])
-    table = diagnose(model.idata_)
-    assert (
-        table.loc["divergences", "value"] <= 0.001 * 512 * model.idata_["posterior"].sizes["chain"]
-    )
-    names = ["coef", "bias_centered", "log likelihood of y", "probability of observed class"]
-    assert set(table.loc[names, "kind"]) == {"identified"}
-    assert (table.loc[names, "r_hat"] < 1.1).all()
-    assert (table.loc[names, "ess_bulk"] > 100).all()
 
 
 def test_numbers_are_those_of_arviz(regression):

@@ -24,12 +24,16 @@ from bsdr_models import (
     BM2PCAClassifier,
     BSDRRegressor,
     DGPLVMClassifier,
+    HingeLoss,
     StackedClassifier,
     cross_validated_map,
     persistence,
     report,
 )
 
+pytestmark = pytest.mark.usefixtures("coarse_pictures")
+
+MODEL = BM2PCAClassifier(loss=HingeLoss(C=1.0), random_state=0)
 OF_PREDICTIONS = ["Map", "Confusion matrix", "Reliability"]
 BOXES = ["Box plots"] * 4
 NAMES = np.array(["<b>Barolo</b>", "Grignolino & co", "Barbera"])
@@ -69,7 +73,7 @@ def wine():
 
 @pytest.fixture(scope="module")
 def held_out(wine):
-    return cross_validated_map(BM2PCAClassifier(random_state=0), *wine, cv=3, random_state=0)
+    return cross_validated_map(MODEL, *wine, cv=3, random_state=0)
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +112,7 @@ def test_numbers_of_the_report_are_those_of_scikit_learn(held_out, file):
 
 
 def test_both_recipes_have_the_summary_and_one_gain(file, wine, tmp_path):
-    model = make_pipeline("passthrough", BM2PCAClassifier(random_state=0)).fit(*wine)
+    model = make_pipeline("passthrough", MODEL).fit(*wine)
     summary = model[-1].summary()["value"]
     before = dict(model[-1].idata_.attrs)
     own = page_of(model, tmp_path / "wine.html", title="Wine <1991>")
@@ -140,7 +144,7 @@ def test_two_classes_have_a_roc_curve(wine, tmp_path):
 
 @pytest.fixture(scope="module")
 def stack(wine):
-    return StackedClassifier([("only", BM2PCAClassifier())], random_state=0).fit(*wine)
+    return StackedClassifier([("only", MODEL)], random_state=0).fit(*wine)
 
 
 @pytest.mark.slow

@@ -94,7 +94,7 @@ def test_labels_weight_the_draws(tree, group):
 
 
 def test_labels_and_real_outputs():
-    sets = tree_of(SETS, "multilabel")
+    sets = tree_of(SETS, "multilabel", n_draws=100)
     found = predict_groups(sets, X[:4], ["west"] * 4, labelled=(X[:3], SETS[:3], ["west"] * 3))
     assert found["probability"].shape == (4, 2)
     outputs = tree_of(X[:, 2:], "regression")
