@@ -45,7 +45,8 @@ def foreign(rng, *, chains=CHAINS, draws=DRAWS, stats=None, **attrs):
 
 @pytest.fixture(scope="module")
 def iris():
-    return load_iris(return_X_y=True)
+    X, y = load_iris(return_X_y=True)
+    return X[::2], y[::2]
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +61,7 @@ def regression():
         inference="gibbs",
         n_components=1,
         priors=SAMPLING,
-        sampling=Sampling(draws=2000, tune=200),
+        sampling=Sampling(draws=600, tune=200),
         random_state=0,
     )
 

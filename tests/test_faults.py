@@ -187,16 +187,6 @@ def test_what_runs_in_parallel_changes_no_bit(name):
         np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.slow  # workers take seconds to start
-def test_worker_processes_change_no_bit():
-    model = PARALLEL["label-free folds"]
-    for found, expected in zip(
-        results(clone(model).set_params(n_jobs=2)), results(model), strict=True
-    ):
-        np.testing.assert_array_equal(found, expected)
-    assert "n_jobs" not in model.fit(X, y).idata_.attrs["config"]
-
-
 @pytest.mark.parametrize("n_jobs", [0, 1.5, "all", True])
 def test_a_number_of_workers_that_makes_no_sense(n_jobs):
     with pytest.raises(ValueError, match="'n_jobs' parameter"):

@@ -148,14 +148,10 @@ def stack(wine):
 
 
 @pytest.mark.slow
-def test_a_stack_is_reported_with_the_paper_to_cite(stack, tmp_path):
-    assert stack.citation() in page_of(stack, tmp_path / "stack.html").text
-
-
-@pytest.mark.slow
-def test_the_map_of_a_stack_is_reported_with_the_paper_to_cite(stack, wine, tmp_path):
+def test_a_stack_and_its_map_are_reported_with_the_paper_to_cite(stack, wine, tmp_path):
     tree = cross_validated_map(stack, *wine, cv=3, random_state=0)
-    assert stack.citation() in page_of(tree, tmp_path / "stack.html").text
+    for fitted in (stack, tree):
+        assert stack.citation() in page_of(fitted, tmp_path / "stack.html").text
 
 
 def test_new_samples_of_a_fitted_estimator_are_reported_with_its_features(wine, tmp_path):

@@ -305,12 +305,6 @@ def test_a_sampler_of_ones_own_gives_arrays(paper_model, paper_trace, paper_tree
     [
         (lambda: bsdr.build_model(X, Y), bsdr.SPEC),
         pytest.param(
-            lambda: papers.bsdr.build_model(X, Y, n_components=2, priors=HEAVY),
-            bsdr.SPEC,
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(lambda: bm2pca.build_model(X, Y), bm2pca.SPEC, marks=pytest.mark.slow),
-        pytest.param(
             lambda: papers.bm2pca.build_model(X, Y, n_components=2),
             bm2pca.SPEC,
             marks=pytest.mark.slow,
@@ -319,7 +313,7 @@ def test_a_sampler_of_ones_own_gives_arrays(paper_model, paper_trace, paper_tree
             lambda: dgplvm.build_model(X, Y, n_components=2), DGPLVM, marks=pytest.mark.slow
         ),
     ],
-    ids=["bsdr", "paper's bsdr", "bm2pca", "paper's bm2pca", "dgplvm"],
+    ids=["bsdr", "paper's bm2pca", "dgplvm"],
 )
 @pytest.mark.usefixtures("coarse_pictures")
 @pytest.mark.filterwarnings("ignore:The effect of Potentials")

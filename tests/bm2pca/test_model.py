@@ -4,7 +4,6 @@ import math
 
 import mpmath
 import numpy as np
-import pandas as pd
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
@@ -265,24 +264,6 @@ def test_expected_factor_far_out(expected, width):
         assert (np.abs(in_mean) <= 20.0 + 1e-6).all(), sd
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", ["sign", "signs", "target"])
-def test_density_and_gradient_are_finite_at_initial_and_extreme_values(case):
-    """At weights of zero as well; 1e4 exceeds any posterior score."""
-    X, y, options = toy(case)
-    model = declare(X, y, **options)
-    start = model.initial_point()
-    assert start["weights"].any()
-    outputs = [model.logp(), model.dlogp()]
-    evaluate = model.compile_fn(outputs, inputs=model.value_vars, **FAST)
-    flat = start | {"weights": 0.0 * start["weights"]}
-    far = start | {"bias": start["bias"] + 1e4, "weights": start["weights"] - 1e4}
-    for point in (start, flat, far):
-        value, gradient = evaluate(point)
-        assert np.isfinite(value)
-        assert np.isfinite(gradient).all()
-
-
 # Predictions
 
 
@@ -322,34 +303,7 @@ def test_prior_predictive_samples_have_their_covariance():
     assert stats.kstest(np.ravel(squares), stats.chi2(D).cdf).pvalue > 1e-4
 
 
-# Names and input
-
-
-def test_names_dims_and_coordinates():
-    X = pd.DataFrame(np.random.default_rng(0).normal(size=(4, 2)), columns=["width", "length"])
-    model = build_paper_model(X, ["b", "a", "c", "a"], n_components=1)
-    assert model.coords["feature"] == ("width", "length")
-    assert model.coords["outcome"] == ("a", "b", "c")
-    np.testing.assert_array_equal(
-        model["y_data"].get_value(), [[-1, 1, -1], [1, -1, -1], [-1, -1, 1], [1, -1, -1]]
-    )
-    assert set(SPEC.identified) <= {v.name for v in model.free_RVs + model.deterministics}
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_variables_match_the_specification(case):
-    X, y, options = toy(case)
-    model = declare(X, y, **options)
-    single = {"outcome": "score"} if case == "sign" else {}
-
-    def dims_of(name):
-        return tuple(single.get(dim, dim) for dim in SPEC.variables[name])
-
-    assert model.named_vars_to_dims["y_data"] == dims_of("y")
-    for variable in (*model.free_RVs, *model.deterministics, *model.observed_RVs):
-        if variable.name != "latent_offset":
-            axes = tuple(model.named_vars_to_dims.get(variable.name, ()))
-            assert axes == dims_of("X" if variable.name == "samples" else variable.name)
+# Input
 
 
 @pytest.mark.parametrize(

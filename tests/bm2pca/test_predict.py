@@ -274,27 +274,3 @@ def test_probabilities_of_a_sample_without_values_are_the_class_frequencies(fitt
     found = model.predict_proba(rows)
     np.testing.assert_allclose(found[2], frequency, rtol=1e-12)
     np.testing.assert_allclose(found[[0, 3, 4]], model.predict_proba(new[[0, 2, 3]]), rtol=1e-12)
-
-
-def entropy(p):
-    """Mean over samples, and over labels."""
-    p = p if np.allclose(p.sum(axis=1), 1.0) else np.stack([p, 1.0 - p])
-    return -np.mean(np.sum(p * np.log(p), axis=-1 if p.ndim == 2 else 0))
-
-
-def test_predictions_of_one_feature_are_less_sure(fitted):
-    model, _, new = fitted
-    for kept in range(6):
-        one = np.where(np.arange(6) == kept, new, np.nan)
-        assert entropy(model.predict_proba(one)) > entropy(model.predict_proba(new)) + 0.05
-
-
-def test_a_feature_without_effect_is_not_missed():
-    """A missing value matters as far as class scores depend on it."""
-    X, y = correlated_samples("classes")
-    X = np.column_stack([X, np.random.default_rng(81).standard_normal(len(X))])
-    model = BM2PCAClassifier(random_state=0).fit(X[:200], y[:200])
-    new = X[200:]
-    without = [np.where(np.arange(7) == lost, np.nan, new) for lost in range(7)]
-    moved = [np.abs(model.predict_proba(own) - model.predict_proba(new)).mean() for own in without]
-    assert moved[6] < 0.5 * np.median(moved[:6])

@@ -108,13 +108,6 @@ def test_models_can_still_be_changed():
     )
 
 
-def test_tables_name_the_distributions():
-    """Of variables with an initial value as well."""
-    model = papers.bsdr.build_model(X, Y, n_components=2)
-    for name, kind in {"projection": "StudentT", "weights": "StudentT"}.items():
-        assert model[name].owner.op._print_name[0] == kind
-
-
 @pytest.mark.parametrize("y", [(Y > 0).astype(int), np.column_stack([Y > 0, Y == 1]).astype(int)])
 def test_starts_of_two_classes_and_of_labels(y):
     target = "multiclass" if y.ndim == 1 else "multilabel"
