@@ -114,7 +114,7 @@ def coarse_grid():
 def coarse_pictures():
     """Pictures of reports have few pixels."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bsdr_models.html_report.DPI", 30)
+        patch.setattr("bsdr_models.html_report.DPI", 50)
         yield
 
 

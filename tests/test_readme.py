@@ -19,7 +19,8 @@ def run(title, folder, monkeypatch):
     return names
 
 
-@pytest.mark.usefixtures("coarse_pictures")
+@pytest.mark.usefixtures("coarse_pictures", "short_runs")
+@pytest.mark.filterwarnings("ignore:the chains have not mixed")
 def test_the_six_lines_print_what_the_readme_says(tmp_path, monkeypatch, capsys):
     run("In six lines", tmp_path, monkeypatch)
     (said,) = re.findall(r"```text\n(.*?)```", README, re.S)
