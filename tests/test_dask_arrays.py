@@ -15,7 +15,7 @@ from bsdr_models import (
     Sampling,
 )
 from bsdr_models.large.chunks import Chunks, InMemory
-from bsdr_models.large.dask_arrays import as_dask, fit_scaler_of_chunks, is_dask, read_chunked
+from bsdr_models.large.dask_arrays import as_dask, fit_scaler_of_chunks, read_chunked
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.papers import PaperBM2PCAClassifier
 
@@ -29,12 +29,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:Laplace's approximation is not t
 def arrays():
     rng = np.random.default_rng(0)
     return rng.standard_normal((N, P)), rng.integers(0, 3, N)
-
-
-def test_what_is_in_chunks_is_known_by_its_type(arrays):
-    X, _ = arrays
-    assert is_dask(da.from_array(X))
-    assert not is_dask(X)
 
 
 @pytest.mark.parametrize("chunks", [(20, 3), (50, 4), ((1, 49), (4,))])

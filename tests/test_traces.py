@@ -118,9 +118,9 @@ def test_labels_of_a_multi_label_problem_and_of_two_classes():
 
 
 @pytest.mark.parametrize("augmented", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_the_papers_bsdr_predicts_with_the_latent_scale_of_the_model(request, augmented):
+def test_the_papers_bsdr_predicts_with_the_latent_scale_of_the_model(paper_trace, augmented):
     """Over latent coordinates N(Q'x, 0.16 I) by quadrature."""
-    trace = request.getfixturevalue("paper_trace")
+    trace = paper_trace
     if augmented:
         model = papers.bsdr.build_model(X, Y, n_components=2, priors=HEAVY, augmented=True)
         trace = trace_of(model)
