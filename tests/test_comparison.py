@@ -202,7 +202,7 @@ def test_an_interrupt_before_the_first_fold_ends_the_comparison(classes):
     with pytest.raises(KeyboardInterrupt):
         compare(*classes, {"D-GPLVM": Broken(KeyboardInterrupt)})
     with pytest.raises(KeyboardInterrupt):  # after the fit to all samples
-        compare(*classes, {"BM2PCA": BM2PCAClassifier(), "D-GPLVM": Broken(KeyboardInterrupt)})
+        compare(*classes, {"BM2PCA": BM2PCA, "D-GPLVM": Broken(KeyboardInterrupt)})
 
 
 class Stopped(GaussianNB):
