@@ -783,8 +783,9 @@ def test_arrays_that_unpack_to_more_than_a_model_holds(saved, monkeypatch):
 def test_constant_arrays_of_a_model_can_be_read(small, tmp_path, monkeypatch):
     monkeypatch.setattr(persistence, "MAX_UNPACKED", 10**6)
     model, X = copy(small[0]), small[1]
-    model.zeros_ = np.zeros((1000, 5000), np.int8)
+    model.zeros_ = np.zeros((2000, 10000), np.int8)
     assert_same(reloaded(model, tmp_path).predict_proba(X), model.predict_proba(X))
+    assert (tmp_path / "reloaded.skops").stat().st_size > model.zeros_.nbytes
 
 
 def test_a_part_twice_or_of_another_method(saved):

@@ -334,6 +334,18 @@ def test_held_out_predictions_have_the_places_of_the_samples():
         assert_allclose(fitted.idata_["fit"]["class_frequency"], frequency)
 
 
+def test_weights_of_outputs_are_counts():
+    """Also of equal samples, which without weights count once."""
+    X, _, weights = draw()
+    y = X[:, 0] + np.sin(np.arange(N))
+    model = BSDRRegressor(random_state=0)
+    sd = []
+    for unit in (1.0, 25.0):
+        coef = model.fit(X, y, sample_weight=unit * weights).idata_["posterior"]["coef"]
+        sd.append(float(coef.std(("chain", "draw")).mean()))
+    assert sd[1] == pytest.approx(sd[0] / 5.0, rel=0.1)
+
+
 BAD = {
     "negative": (EXACT, {"weights": -np.ones(N)}, ValueError, "sample_weight"),
     "of other samples": (EXACT, {"weights": np.ones(N - 1)}, ValueError, "sample_weight"),
