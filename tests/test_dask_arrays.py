@@ -17,7 +17,6 @@ from bsdr_models import (
 from bsdr_models.large.chunks import Chunks, InMemory
 from bsdr_models.large.dask_arrays import as_dask, fit_scaler_of_chunks, read_chunked
 from bsdr_models.numerics.scaling import Scaler
-from bsdr_models.papers import PaperBM2PCAClassifier
 
 da = pytest.importorskip("dask.array")
 pytest.importorskip("distributed")
@@ -177,7 +176,6 @@ def test_predictions_come_chunk_by_chunk(fitted):
 
 OTHERS = {
     "BM2PCA": BM2PCAClassifier(loss=HingeLoss(C=10.0, calibrate=False)),
-    "BM2PCA of the paper": PaperBM2PCAClassifier(2),
     "D-GPLVM": DGPLVMClassifier(2, random_state=0),
 }
 

@@ -217,7 +217,7 @@ class TestMetrics:
     @pytest.mark.parametrize("form", ["classes", "labels", "some unknown"])
     def test_those_of_a_fold_know_nothing_of_its_samples(self, form, monkeypatch):
         X, y = draw(d=20)
-        fold = 1, 0
+        fold = (1, 0)
         if form == "labels":
             y = np.stack([y > 0, y % 2], axis=1).astype(int)
         if form == "some unknown":

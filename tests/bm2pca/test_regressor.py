@@ -188,13 +188,12 @@ def test_intervals_of_coefficients_hold_their_share(structured):
 
 def test_few_independent_features_are_predicted_like_ridge():
     """Noise of the size of a feature would leave the first component of partial least squares."""
-    d = 3
-    rng = np.random.default_rng([7, d])
-    X = rng.standard_normal((560, d))
-    signal = X @ rng.standard_normal(d)
+    rng = np.random.default_rng([7, 3])
+    X = rng.standard_normal((560, 3))
+    signal = X @ rng.standard_normal(3)
     y = signal[:60] + 0.5 * rng.standard_normal(60)
     model = BM2PCARegressor(random_state=0).fit(X[:60], y)
     assert (
         model.score(X[60:], signal[60:]) > RidgeCV().fit(X[:60], y).score(X[60:], signal[60:]) - 0.1
     )
-    assert model.transform(X).shape == (560, d)
+    assert model.transform(X).shape == (560, 3)

@@ -237,15 +237,6 @@ def test_held_out_predictions_do_not_depend_on_held_out_labels(kind):
 # ---------------------------------------------------------------------- kinds of samples, labels
 
 
-@pytest.mark.filterwarnings("ignore:.*single sample")
-def test_with_single_samples_all_candidates_count_alike():
-    X, _, _ = make_samples(n=6)
-    with pytest.warns(UserWarning, match="every class has one sample only"):
-        model = BM2PCAClassifier(random_state=0).fit(X, np.arange(6))
-    np.testing.assert_allclose(list(model.metric_weights_.values()), 1.0 / 8.0)
-    assert model.score(X, np.arange(6)) == 1.0
-
-
 def test_unlabelled_samples_of_nearly_certain_class_are_in_the_metric(monkeypatch):
     X, y, _ = make_samples()
     y[20:] = -1
