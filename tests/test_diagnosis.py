@@ -61,7 +61,7 @@ def regression():
         inference="gibbs",
         n_components=1,
         priors=SAMPLING,
-        sampling=Sampling(draws=1200, tune=200),
+        sampling=Sampling(draws=2000, tune=200),
         random_state=0,
     )
 
