@@ -45,6 +45,7 @@ def test_pls_da_chooses_as_a_search_of_pipelines(classes):
     search = GridSearchCV(Pipeline(steps), grid, scoring="neg_log_loss", cv=Folds(3, 0))
     expected = search.fit(X, y).predict_proba(new)
     np.testing.assert_allclose(found.predict_proba(new), expected, rtol=1e-6)
+    np.testing.assert_array_equal(found.predict(new), expected.argmax(axis=1))
 
 
 def test_logistic_regression_in_the_span_of_the_samples(classes):

@@ -137,8 +137,6 @@ def targets(kind, n_samples):
             y = np.where(np.arange(n_samples) % 3 == 0, -1, y)
         case "partly text":
             y = np.where(np.arange(n_samples) % 3 == 0, "?", np.array(["a", "b", "c"])[y])
-        case "real":
-            y = X[::5, 3] + rng.standard_normal(n_samples)
         case "reals":
             y = X[::5, 2:] + rng.standard_normal((n_samples, 2))
     return y
@@ -203,7 +201,7 @@ def reloaded(model, folder):
 @pytest.fixture(scope="module")
 def small():
     """A small model, and the samples of its fit."""
-    return fitted(PaperBSDRClassifier(), MEAN_FIELD, "dense", "class")
+    return fitted(BM2PCAClassifier(1), MARGINS, "dense", "class")
 
 
 @pytest.fixture(scope="module")
@@ -258,8 +256,9 @@ def test_a_model_that_was_loaded_can_be_saved_and_fitted_again(tmp_path):
 
 @pytest.mark.parametrize("kind", [np.random.default_rng, np.random.RandomState])
 def test_the_random_state_continues(kind, small, tmp_path):
-    X, y = small[1], targets("real", 30)
-    model = BM2PCARegressor(2, random_state=kind(5)).fit(X, y)
+    model, X = small
+    y = model.predict(X)
+    model = clone(model).set_params(random_state=kind(5)).fit(X, y)
     back = reloaded(model, tmp_path)
     assert type(back.random_state) is type(model.random_state)
     assert_same(back.random_state.normal(size=5), model.random_state.normal(size=5))
@@ -514,7 +513,7 @@ def test_files_of_other_kinds(tmp_path, small):
 
 def test_a_file_cut_anywhere(saved):
     whole = saved.read_bytes()
-    for length in {*range(1, len(whole), 4999), *range(len(whole) - 25, len(whole))}:
+    for length in {*range(1, len(whole), 499), *range(len(whole) - 25, len(whole))}:
         saved.write_bytes(whole[:length])
         assert_refused(saved, "not a zip file")
 
@@ -718,7 +717,7 @@ FORGED = {
 
 @pytest.mark.parametrize("kind", FORGED)
 def test_forged_files(kind, saved, monkeypatch):
-    monkeypatch.setattr(persistence, "MAX_UNPACKED", 2**24)
+    monkeypatch.setattr(persistence, "MAX_UNPACKED", 2**22)
     change, words = FORGED[kind]
     rewrite(saved, change)
     assert_refused(saved, words)
@@ -745,9 +744,9 @@ def places(node):
 
 @pytest.mark.parametrize("value", [None, -1, 10**30, "", "numpy", [], {}, 1.5, "another", "none"])
 def test_a_schema_changed_anywhere_is_refused_or_holds_no_code(value, contents, saved, small):
-    """At forty places: an error of one kind, or a model whose methods are its own."""
+    """At sixty places: an error of one kind, or a model whose methods are its own."""
     rng = np.random.default_rng(len(str(value)))
-    for _ in range(4):
+    for _ in range(6):
         saved.write_bytes(contents)
 
         def change(schema):
@@ -767,7 +766,7 @@ def test_a_schema_changed_anywhere_is_refused_or_holds_no_code(value, contents, 
         if refusal is not None:
             assert refusal.startswith(f"{saved} cannot be loaded: ")
             continue
-        assert type(model) is PaperBSDRClassifier
+        assert type(model) is BM2PCAClassifier
         assert not [name for name in vars(model) if callable(getattr(type(model), name, None))]
         with suppress(Exception):
             model.predict(small[1])
@@ -776,14 +775,14 @@ def test_a_schema_changed_anywhere_is_refused_or_holds_no_code(value, contents, 
 def test_arrays_that_unpack_to_more_than_a_model_holds(saved, monkeypatch):
     monkeypatch.setattr(persistence, "MAX_UNPACKED", 10**6)
     with ZipFile(saved, "a", ZIP_DEFLATED) as archive:
-        archive.writestr("more.npy", bytes(3 * 10**7))
+        archive.writestr("more.npy", bytes(5 * 10**6))
     assert_refused(saved, r"its parts have \d+ bytes, more than \d+")
 
 
 def test_constant_arrays_of_a_model_can_be_read(small, tmp_path, monkeypatch):
     monkeypatch.setattr(persistence, "MAX_UNPACKED", 10**6)
     model, X = copy(small[0]), small[1]
-    model.zeros_ = np.zeros((2000, 10000), np.int8)
+    model.zeros_ = np.zeros((1000, 5000), np.int8)
     assert_same(reloaded(model, tmp_path).predict_proba(X), model.predict_proba(X))
     assert (tmp_path / "reloaded.skops").stat().st_size > model.zeros_.nbytes
 

@@ -157,7 +157,7 @@ def test_a_stack_and_its_map_are_reported_with_the_paper_to_cite(stack, wine, tm
 
 def test_new_samples_of_a_fitted_estimator_are_reported_with_its_features(wine, tmp_path):
     X, y = wine
-    model = clone(MODEL).fit(X[::2], y[::2])
+    model = DGPLVMClassifier(random_state=0).fit(X[::2], y[::2])
     path = tmp_path / "new.html"
     assert report(model, path, X[1::2], y[1::2]) == path
     page = Page(path.read_text())

@@ -226,6 +226,10 @@ class TestEstimator:
         with pytest.raises(ValueError, match="Invalid parameter"):
             model.set_params(knn__n=1)
 
+    def test_summary_names_weights(self, wine):
+        summary = wine.summary()
+        assert {"weight of dgplvm", "weight of bayes", "held-out log score"} <= set(summary.index)
+
     def test_maps(self, wine):
         title = wine.plot_map().get_title(loc="left")
         assert "Held-out" in title

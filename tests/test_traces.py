@@ -12,6 +12,7 @@ import pandas as pd
 import pymc as pm
 import pytest
 import xarray as xr
+from pytensor.compile.mode import Mode
 from scipy.spatial.distance import cdist, pdist
 from scipy.special import expit, ndtr, softmax
 from scipy.stats import norm
@@ -41,7 +42,7 @@ from bsdr_models.inference.spec import ModelSpec, find_spec
 sys.path.append(str(Path(__file__).parents[1] / "examples"))
 import class_means
 
-FAST = {"mode": "FAST_COMPILE"}
+FAST = {"mode": Mode("py", None)}
 X, Y = load_iris(return_X_y=True)
 X = scale(X)
 NEW = X[1::7]

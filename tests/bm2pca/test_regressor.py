@@ -158,6 +158,7 @@ def test_missing_values():
         full.predict(less, return_std=True)[1].mean() > full.predict(new, return_std=True)[1].mean()
     )
     assert np.isfinite(model.impute(holes)).all()
+    np.testing.assert_array_equal(model.impute(new), new)
 
 
 def linear_data(seed, *, structured):

@@ -5,13 +5,14 @@ import pandas as pd
 import pymc as pm
 import pytest
 import xarray as xr
+from pytensor.compile.mode import Mode
 from scipy.special import ndtr
 from sklearn.datasets import load_iris
 from sklearn.preprocessing import scale
 
 from bsdr_models import bsdr, diagnose, from_trace, papers, predict_groups
 
-FAST = {"mode": "FAST_COMPILE"}
+FAST = {"mode": Mode("py", None)}
 X, Y = load_iris(return_X_y=True)
 X = scale(X)[50::3]
 Y = Y[50::3]  # two classes
