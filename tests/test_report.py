@@ -143,13 +143,9 @@ def test_two_classes_have_a_roc_curve(wine, tmp_path):
         assert picture[0, 0].min() > 0.99
 
 
-@pytest.fixture(scope="module")
-def stack(wine):
-    return StackedClassifier([("only", MODEL)], random_state=0).fit(*wine)
-
-
 @pytest.mark.slow
-def test_a_stack_and_its_map_are_reported_with_the_paper_to_cite(stack, wine, tmp_path):
+def test_a_stack_and_its_map_are_reported_with_the_paper_to_cite(wine, tmp_path):
+    stack = StackedClassifier([("only", MODEL)], random_state=0).fit(*wine)
     tree = cross_validated_map(stack, *wine, cv=3, random_state=0)
     for fitted in (stack, tree):
         assert stack.citation() in page_of(fitted, tmp_path / "stack.html").text
@@ -169,7 +165,13 @@ def test_new_samples_of_a_fitted_estimator_are_reported_with_its_features(wine, 
         report(model, path, y=y)
 
 
-def test_what_cannot_be_made_is_left_out(wine, tmp_path):
+@pytest.fixture(scope="module")
+def unlabelled(wine):
+    """Predictions of samples whose classes are not known."""
+    return clone(MODEL).fit(*wine).predict_idata(wine[0])
+
+
+def test_what_cannot_be_made_is_left_out(wine, unlabelled, tmp_path):
     X, _ = wine
     model = BSDRRegressor(random_state=0).fit(X, X["alcohol"])
     page = page_of(model, tmp_path / "alcohol.html")
@@ -181,8 +183,7 @@ def test_what_cannot_be_made_is_left_out(wine, tmp_path):
     assert page.pictures == OF_PREDICTIONS
     assert "features13" in page.text.replace("\n", "").replace(" ", "")
     assert "Please cite" not in page.text
-    model = clone(MODEL).fit(*wine)
-    page = page_of(model.predict_idata(X), tmp_path / "unlabelled.html")
+    page = page_of(unlabelled, tmp_path / "unlabelled.html")
     assert page.pictures == ["Map"]
     assert "60 samples without known labels" in page.text
     assert "nan" not in page.text
@@ -196,7 +197,7 @@ def test_noise_is_called_noise(tmp_path):
     assert "Not shown to be better than chance" in page_of(tree, tmp_path / "noise.html").text
 
 
-def test_a_full_disk_leaves_the_old_report(stack, tmp_path, monkeypatch):
+def test_a_full_disk_leaves_the_old_report(unlabelled, tmp_path, monkeypatch):
     def fail(file):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -204,7 +205,7 @@ def test_a_full_disk_leaves_the_old_report(stack, tmp_path, monkeypatch):
     path.write_text("old")
     monkeypatch.setattr(persistence.os, "fsync", fail)
     with pytest.raises(OSError, match=r"nothing was changed: No space left"):
-        report(stack, path)
+        report(unlabelled, path)
     assert [*tmp_path.iterdir()] == [path]
     assert path.read_text() == "old"
 

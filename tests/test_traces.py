@@ -305,17 +305,12 @@ def test_a_sampler_of_ones_own_gives_arrays(paper_model, paper_trace, paper_tree
     ("build", "spec"),
     [
         (lambda: bsdr.build_model(X, Y), bsdr.SPEC),
-        pytest.param(
-            lambda: papers.bm2pca.build_model(X, Y, n_components=2),
-            bm2pca.SPEC,
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            lambda: dgplvm.build_model(X, Y, n_components=2), DGPLVM, marks=pytest.mark.slow
-        ),
+        (lambda: papers.bm2pca.build_model(X, Y, n_components=2), bm2pca.SPEC),
+        (lambda: dgplvm.build_model(X, Y, n_components=2), DGPLVM),
     ],
     ids=["bsdr", "paper's bm2pca", "dgplvm"],
 )
+@pytest.mark.slow
 @pytest.mark.usefixtures("coarse_pictures")
 @pytest.mark.filterwarnings("ignore:The effect of Potentials")
 def test_what_reads_trees_reads_those_of_traces(build, spec, tmp_path):
