@@ -110,6 +110,14 @@ def coarse_grid():
         yield
 
 
+@pytest.fixture(scope="module")
+def coarse_pictures():
+    """Pictures of reports have few pixels."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bsdr_models.html_report.DPI", 50)
+        yield
+
+
 def all_outputs(model, X):
     """Everything a model says about samples, by name."""
     found = {"predict": model.predict(X)}

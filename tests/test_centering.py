@@ -63,8 +63,9 @@ def labels_of(design, rng, n_groups, size):
 
 
 @pytest.mark.filterwarnings("ignore:.* have samples of one class only")
-@pytest.mark.parametrize("design", ["balanced", "independent", "alike"])
-@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize(
+    ("design", "size"), [("balanced", 2), ("independent", 4), ("alike", 2), ("alike", 4)]
+)
 def test_it_is_the_linear_discriminant_of_a_sample_and_the_mean_of_its_group(design, size):
     """Within three standard errors, .01 each."""
     rng = np.random.default_rng(300)
@@ -86,7 +87,7 @@ def test_little_is_subtracted_by_chance(offset, low, high):
     rng = np.random.default_rng(0)
     group = np.repeat(np.arange(8), 4)
     shares = []
-    for _ in range(200):
+    for _ in range(60):
         X = offset * rng.standard_normal((8, 8))[group] + rng.standard_normal((32, 8))
         y = rng.integers(2, size=32)
         X[:, 0] += 2.0 * y
@@ -196,20 +197,6 @@ def test_verdict(name, size, expected):
     assert found.recommendation.startswith("Centre" if expected == "centred" else "Do not centre")
     found.models[found.recommended]
     found.plot()
-
-
-def test_small_groups_are_centred_less_well():
-    rng = np.random.default_rng(0)
-    X, _, group = crossed(n_each=6, offset=1.0)
-    y = rng.integers(2, size=len(X))
-    X[:, :2] += 2.0 * y[:, None]
-    loss = [
-        compare_centering(LDA, X, y, groups=group, group_size=size, random_state=0).table.loc[
-            "centred", "log_loss"
-        ]
-        for size in (1, None)
-    ]
-    assert loss[0] > loss[1] + 0.02
 
 
 def test_sizes_that_no_group_has():

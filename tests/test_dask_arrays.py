@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -17,9 +15,8 @@ from bsdr_models import (
     Sampling,
 )
 from bsdr_models.large.chunks import Chunks, InMemory
-from bsdr_models.large.dask_arrays import as_dask, fit_scaler_of_chunks, is_dask, read_chunked
+from bsdr_models.large.dask_arrays import as_dask, fit_scaler_of_chunks, read_chunked
 from bsdr_models.numerics.scaling import Scaler
-from bsdr_models.papers import PaperBM2PCAClassifier
 
 da = pytest.importorskip("dask.array")
 pytest.importorskip("distributed")
@@ -31,12 +28,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:Laplace's approximation is not t
 def arrays():
     rng = np.random.default_rng(0)
     return rng.standard_normal((N, P)), rng.integers(0, 3, N)
-
-
-def test_what_is_in_chunks_is_known_by_its_type(arrays):
-    X, _ = arrays
-    assert is_dask(da.from_array(X))
-    assert not is_dask(X)
 
 
 @pytest.mark.parametrize("chunks", [(20, 3), (50, 4), ((1, 49), (4,))])
@@ -185,7 +176,6 @@ def test_predictions_come_chunk_by_chunk(fitted):
 
 OTHERS = {
     "BM2PCA": BM2PCAClassifier(loss=HingeLoss(C=10.0, calibrate=False)),
-    "BM2PCA of the paper": PaperBM2PCAClassifier(2),
     "D-GPLVM": DGPLVMClassifier(2, random_state=0),
 }
 
@@ -199,15 +189,3 @@ def test_models_fitted_in_memory_predict_by_chunks(name):
         np.testing.assert_allclose(found, getattr(model, method)(X), rtol=1e-8, atol=1e-10)
     with pytest.raises(ValueError, match="12 features"):
         model.predict(da.from_array(X[:, :12]))
-
-
-def test_dask_is_not_imported_for_an_array():
-    code = """
-import sys
-import numpy as np
-from bsdr_models.large.dask_arrays import is_dask
-assert not is_dask(np.zeros((3, 2)))
-print({"dask", "distributed"} & set(sys.modules))
-"""
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "set()"

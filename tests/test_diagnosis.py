@@ -8,7 +8,6 @@ from sklearn.datasets import load_iris
 
 from bsdr_models import (
     BM2PCAClassifier,
-    BSDRClassifier,
     DGPLVMClassifier,
     Sampling,
     align_draws,
@@ -46,7 +45,8 @@ def foreign(rng, *, chains=CHAINS, draws=DRAWS, stats=None, **attrs):
 
 @pytest.fixture(scope="module")
 def iris():
-    return load_iris(return_X_y=True)
+    X, y = load_iris(return_X_y=True)
+    return X[::2], y[::2]
 
 
 @pytest.fixture(scope="module")
@@ -86,21 +86,6 @@ def test_a_sampler_that_mixes_is_ok(regression):
     assert set(table.loc[names, "verdict"]) == {"ok"}
     assert set(table.loc[names, "kind"]) == {"identified"}
     assert not any(name.startswith("probability") for name in table.index)
-
-
-@pytest.mark.slow
-def test_chains_of_hamiltonian_monte_carlo_are_diagnosed(iris):
-    """Two features of Iris, of which the classes overlap."""
-    X, y = iris
-    model = BSDRClassifier(sampling=Sampling(draws=512), random_state=0).fit(X[::2, :2], y[::2])
-    table = diagnose(model.idata_)
-    assert (
-        table.loc["divergences", "value"] <= 0.001 * 512 * model.idata_["posterior"].sizes["chain"]
-    )
-    names = ["coef", "bias_centered", "log likelihood of y", "probability of observed class"]
-    assert set(table.loc[names, "kind"]) == {"identified"}
-    assert (table.loc[names, "r_hat"] < 1.1).all()
-    assert (table.loc[names, "ess_bulk"] > 100).all()
 
 
 def test_numbers_are_those_of_arviz(regression):
@@ -192,14 +177,15 @@ def test_positions_of_dgplvm_are_judged_up_to_rotation():
     assert diagnose(tree, ["latent"]).loc["latent", "verdict"] == "not converged"
 
 
-def test_subspace_of_many_features_takes_little_room():
-    """Of two million entries a thousand are looked at; all of them would take half a gigabyte."""
+def test_subspace_of_many_features_takes_little_room(monkeypatch):
+    """Of two million entries some are looked at; all of them would take half a gigabyte."""
+    monkeypatch.setattr("bsdr_models.diagnosis.MAX_FEATURES", 10)
     rng = np.random.default_rng(13)
     loadings = rng.standard_normal((2, 16, 2000, 1))
     variables = {"projection": (("feature", "component"), loadings)}
     variables["coef"] = (), rng.standard_normal((2, 16))
     tree = planted(variables, model="bsdr", inference_method="gibbs")
-    assert 900 < diagnose(tree).loc["subspace projector", "entries"] <= 1000
+    assert diagnose(tree).loc["subspace projector", "entries"] == 10 * 11 / 2
 
 
 def test_a_single_chain_is_never_praised(regression):

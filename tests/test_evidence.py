@@ -22,17 +22,6 @@ def quiet():
 
 
 @pytest.mark.slow
-def test_coverage_has_a_row_per_engine(tmp_path):
-    short = {
-        "mean field": {},
-        "Gibbs": {"inference": "gibbs", "sampling__draws": 20, "sampling__tune": 20},
-    }
-    text = coverage.report(tmp_path, n_sets=2, engines=short)
-    assert len(text.splitlines()) == 4 + len(short)
-    assert "%" in text
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("n_strong", [None, 5])
 def test_intervals_of_effects_hold_them_under_either_metric(n_strong):
     """Of three data sets; intervals a fifth as wide would hold a quarter of the effects."""

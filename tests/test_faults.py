@@ -34,7 +34,6 @@ from bsdr_models.papers.bsdr import Optimization
 
 ROOT = Path(bsdr_models.__file__).parents[1]
 X, y = (part[::3] for part in load_iris(return_X_y=True))
-EXACT = {"sampling__chains": 1, "sampling__draws": 16, "temperature": 1.0, "random_state": 0}
 SHORT = {"sampling__draws": 20, "sampling__tune": 10, "sampling__chains": 2, "random_state": 0}
 
 
@@ -102,26 +101,16 @@ def test_an_interrupt_before_there_is_anything_to_keep(interrupt, case):
     assert_unfitted(model)
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
-        BSDRClassifier().set_params(**EXACT),
-        PaperBSDRClassifier(random_state=0),
-        BM2PCAClassifier(loss=HingeLoss(C=0.1, calibrate=False)),
-        DGPLVMClassifier(),
-    ],
-    ids=lambda model: type(model).__name__,
-)
-def test_an_interrupt_while_results_are_named(monkeypatch, model):
+def test_an_interrupt_while_results_are_named(monkeypatch):
     """The old fit is gone and the new one not there yet."""
-    model.fit(X, y)
-    plain = type(model)._name_fitted
+    model = BM2PCAClassifier(loss=HingeLoss(C=0.1, calibrate=False)).fit(X, y)
+    plain = BM2PCAClassifier._name_fitted
 
     def tired(self):
         plain(self)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(type(model), "_name_fitted", tired)
+    monkeypatch.setattr(BM2PCAClassifier, "_name_fitted", tired)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y)
     assert_unfitted(model)
@@ -181,7 +170,7 @@ PARALLEL = {
 
 def results(model, **where):
     """Everything that a fit under some joblib configuration says."""
-    rows, target = samples_of(model)
+    rows, target = (part[::2] for part in samples_of(model))
     with joblib.parallel_config(**where), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # early stops are none of this test's business
         model = clone(model).fit(rows, target)
@@ -198,21 +187,10 @@ def test_what_runs_in_parallel_changes_no_bit(name):
         np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.slow  # workers take seconds to start
-def test_worker_processes_change_no_bit():
-    model = PARALLEL["label-free folds"]
-    for found, expected in zip(
-        results(clone(model).set_params(n_jobs=2)), results(model), strict=True
-    ):
-        np.testing.assert_array_equal(found, expected)
-    assert "n_jobs" not in model.fit(X, y).idata_.attrs["config"]
-
-
 @pytest.mark.parametrize("n_jobs", [0, 1.5, "all", True])
-@pytest.mark.parametrize("name", ["label-free folds", "regressor"])
-def test_a_number_of_workers_that_makes_no_sense(name, n_jobs):
+def test_a_number_of_workers_that_makes_no_sense(n_jobs):
     with pytest.raises(ValueError, match="'n_jobs' parameter"):
-        clone(PARALLEL[name]).set_params(n_jobs=n_jobs).fit(X, y)
+        BM2PCAClassifier(n_jobs=n_jobs).fit(X, y)
 
 
 # ------------------------------------------------------------------------------- said on the way
@@ -220,7 +198,7 @@ def test_a_number_of_workers_that_makes_no_sense(name, n_jobs):
 
 def test_fits_are_logged_and_nothing_is_printed(caplog, capfd):
     with caplog.at_level(logging.DEBUG, logger="bsdr_models"):
-        restarts = Optimization(n_restarts=2)
+        restarts = Optimization(n_restarts=2, tol=1.0)
         model = PaperBSDRClassifier(optimization=restarts, random_state=0).fit(X, y)
     said = [(record.levelname, record.getMessage()) for record in caplog.records]
     assert said[0] == ("INFO", "PaperBSDRClassifier: fit to 50 samples of 4 features")

@@ -23,7 +23,6 @@ from bsdr_models.numerics.folds import assign_folds
 
 ALONE = dict(zip(NAMES, np.eye(len(NAMES)), strict=True))
 AVERAGE = np.array([0.2, 0.1, 0.05, 0.15, 0.1, 0.2, 0.1, 0.1])
-WEIGHTS = ALONE | {"average": AVERAGE}
 SEPARATION = [NAMES.index("separation"), NAMES.index("separation, half whitened")]
 UNIFORM = np.full(len(NAMES), 1.0 / len(NAMES))
 
@@ -101,12 +100,19 @@ def learn(data, weights, **options):
 
 
 each_data = pytest.mark.parametrize("data", DATA.values(), ids=DATA)
-each_weights = pytest.mark.parametrize("weights", WEIGHTS.values(), ids=WEIGHTS)
+# An average of all candidates of every kind of data, and each candidate of one kind.
+each_metric = pytest.mark.parametrize(
+    ("data", "weights"),
+    [
+        *((data, AVERAGE) for data in DATA.values()),
+        *((DATA["wide, constant and duplicated"], weights) for weights in ALONE.values()),
+    ],
+    ids=[*DATA, *ALONE],
+)
 
 
 class TestMetric:
-    @each_data
-    @each_weights
+    @each_metric
     def test_inner_products_are_those_of_the_definition(self, data, weights):
         expected = dense(data, weights)
         found = learn(data, weights)
@@ -123,8 +129,7 @@ class TestMetric:
             data.new @ expected @ data.new.T, rel=1e-8, abs=1e-8
         )
 
-    @each_data
-    @each_weights
+    @each_metric
     def test_covariance_has_trace_one_and_a_root(self, data, weights):
         found = learn(data, weights)
         identity = np.eye(len(found.diagonal))
@@ -135,8 +140,7 @@ class TestMetric:
         assert np.sum(found.whiten(data.X) ** 2) / len(data.X) == pytest.approx(1.0)
         assert found.axes.T @ found.axes == pytest.approx(np.eye(found.width), abs=1e-9)
 
-    @each_data
-    @each_weights
+    @each_metric
     def test_parts_inside_and_outside_the_axes(self, data, weights):
         found = learn(data, weights)
         inside = np.sum(found.whiten(data.new) ** 2, axis=1)
@@ -156,7 +160,7 @@ class TestMetric:
     def test_units_that_underflow_are_negligible_features(self):
         data = DATA["tall"]
         units = np.array([1.0, 0.5, 1e-170, 1e-250, 5e-324, 0.0])
-        for weights in WEIGHTS.values():
+        for weights in (AVERAGE, *ALONE.values()):
             found = Metric.learn(data.X, ClassBasis.of(data.y), weights, units)
             assert np.isfinite(found.effects).all()
             assert np.sum(found.whiten(data.X) ** 2) / len(data.X) == pytest.approx(1.0)
@@ -393,21 +397,16 @@ FOLD["a subsample"] = np.random.default_rng(0).permutation(FOLD["a subsample"])
 class TestWeights:
     @pytest.mark.parametrize("name", FORMS)
     def test_weights_of_a_fold_know_nothing_of_it(self, name):
-        """They are the same if its labels and features change."""
+        """They are averages, and the same if its labels and features change."""
         (X, y), fold = FORMS[name], FOLD[name]
         units = np.ones(X.shape[1])
         before = choose_weights("auto", X, y, units, fold)
+        assert before.shape == (6, len(NAMES))
+        assert before.sum(axis=1) == pytest.approx(1.0)
+        assert (before >= 0.0).all()
         after = choose_weights("auto", *changed(X, y, fold, 2), units, fold)
         assert not np.array_equal(before[0], after[0])
         np.testing.assert_allclose(after[3], before[3], rtol=1e-9)
-
-    @pytest.mark.parametrize("name", FORMS)
-    def test_every_row_is_an_average(self, name):
-        X, y = FORMS[name]
-        weights = choose_weights("auto", X, y, np.ones(X.shape[1]), FOLD[name])
-        assert weights.shape == (6, len(NAMES))
-        assert weights.sum(axis=1) == pytest.approx(1.0)
-        assert (weights >= 0.0).all()
 
     def test_order_of_samples_and_names_of_classes_do_not_matter(self):
         X, y = few_strong()

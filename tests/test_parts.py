@@ -25,9 +25,9 @@ def choice_probability(eta, c):
     )[0]
 
 
-@pytest.mark.parametrize("lapse", [pytest.param(0.0, marks=pytest.mark.slow), 0.1])
-def test_multinomial_probit(lapse):
+def test_multinomial_probit():
     """A batch of linear predictors: probabilities, gradient, and frequencies of draws."""
+    lapse = 0.1
     probability = [[choice_probability(eta, c) for c in range(3)] for eta in ETA.reshape(4, 3)]
     probability = (1.0 - lapse) * np.reshape(probability, (2, 2, 3)) + lapse / 3.0
     steps = 1e-5 * np.eye(12).reshape(12, 2, 2, 3)

@@ -25,6 +25,7 @@ import pandas as pd
 import pytest
 import skops.io
 import xarray as xr
+from pytensor.compile.mode import Mode
 from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.datasets import load_iris
@@ -136,8 +137,6 @@ def targets(kind, n_samples):
             y = np.where(np.arange(n_samples) % 3 == 0, -1, y)
         case "partly text":
             y = np.where(np.arange(n_samples) % 3 == 0, "?", np.array(["a", "b", "c"])[y])
-        case "real":
-            y = X[::5, 3] + rng.standard_normal(n_samples)
         case "reals":
             y = X[::5, 2:] + rng.standard_normal((n_samples, 2))
     return y
@@ -202,7 +201,7 @@ def reloaded(model, folder):
 @pytest.fixture(scope="module")
 def small():
     """A small model, and the samples of its fit."""
-    return fitted(PaperBSDRClassifier(), MEAN_FIELD, "dense", "class")
+    return fitted(BM2PCAClassifier(1), MARGINS, "dense", "class")
 
 
 @pytest.fixture(scope="module")
@@ -245,30 +244,28 @@ def test_a_loaded_model_is_the_one_that_was_saved(variant, tmp_path):
     assert without_date(new).identical(without_date(old))
 
 
+@pytest.mark.filterwarnings("ignore:mean field stopped after max_iter")
 def test_a_model_that_was_loaded_can_be_saved_and_fitted_again(tmp_path):
     model, X = fitted(*VARIANTS["bsdr, paper"])
     second = reloaded(reloaded(model.set_output(transform="pandas"), tmp_path), tmp_path)
     assert second.transform(X).equals(model.transform(X))
     assert list(second.get_feature_names_out()) == list(model.get_feature_names_out())
     y = targets("text", len(X))
-    for one in (model, second):
-        one.set_params(optimization__max_iter=500)
     assert_same(second.fit(X, y).predict_proba(X), model.fit(X, y).predict_proba(X))
 
 
 @pytest.mark.parametrize("kind", [np.random.default_rng, np.random.RandomState])
 def test_the_random_state_continues(kind, small, tmp_path):
-    X, y = small[1], targets("real", 30)
-    model = BM2PCARegressor(2, random_state=kind(5)).fit(X, y)
+    model, X = small
+    y = model.predict(X)
+    model = clone(model).set_params(random_state=kind(5)).fit(X, y)
     back = reloaded(model, tmp_path)
     assert type(back.random_state) is type(model.random_state)
     assert_same(back.random_state.normal(size=5), model.random_state.normal(size=5))
 
 
-@pytest.mark.parametrize("variant", ["bsdr", "bsdr, paper"])
-def test_what_was_added_to_the_tree_is_kept(variant, tmp_path):
-    model, _ = fitted(*VARIANTS[variant])
-    model = copy(model)
+def test_what_was_added_to_the_tree_is_kept(small, tmp_path):
+    model = copy(small[0])
     model._tree = model.idata_.copy()
     notes = xr.Dataset(
         {
@@ -284,15 +281,6 @@ def test_what_was_added_to_the_tree_is_kept(variant, tmp_path):
     back = reloaded(model, tmp_path).idata_
     assert back.identical(model.idata_)
     assert back["notes"]["remark"].values.tolist() == ["good", None, 3.5]
-
-
-def test_saving_makes_no_tree(small, tmp_path, monkeypatch):
-    seen, unseen = copy(small[0]), copy(small[0])
-    seen._tree, unseen._tree = seen.idata_.copy(), None
-    seen._made_tree = seen._tree.copy()
-    monkeypatch.setattr(PaperBSDRClassifier, "_make_tree", None)
-    for model in (seen, unseen):
-        assert reloaded(model, tmp_path)._tree is None
 
 
 @pytest.mark.slow
@@ -345,12 +333,11 @@ def test_another_process_gives_the_same_bits_and_compiles_nothing(tmp_path):
                 np.testing.assert_array_equal(got[f"arr_{i}"], array)
 
 
-def test_the_declared_model_of_a_loaded_one(tmp_path):
-    model, _ = fitted(*VARIANTS["bsdr, paper, wide"])
-    want, got = model.model_, reloaded(model, tmp_path).model_
+def test_the_declared_model_of_a_loaded_one(small, tmp_path):
+    want, got = small[0].model_, reloaded(small[0], tmp_path).model_
     assert got.named_vars.keys() == want.named_vars.keys()
     point = want.initial_point(random_seed=0)
-    first, second = (m.compile_logp(mode="FAST_COMPILE")(point).item() for m in (want, got))
+    first, second = (m.compile_logp(mode=Mode("py", None))(point).item() for m in (want, got))
     assert_same(second, first)
 
 
@@ -526,7 +513,7 @@ def test_files_of_other_kinds(tmp_path, small):
 
 def test_a_file_cut_anywhere(saved):
     whole = saved.read_bytes()
-    for length in {*range(1, len(whole), 4999), *range(len(whole) - 25, len(whole))}:
+    for length in {*range(1, len(whole), 499), *range(len(whole) - 25, len(whole))}:
         saved.write_bytes(whole[:length])
         assert_refused(saved, "not a zip file")
 
@@ -569,15 +556,20 @@ def test_a_file_of_another_version(change, saved):
     )
 
 
-def test_a_method_of_a_member_that_is_replaced(tmp_path):
-    """Also of other packages, in a pipeline: its methods are called by predictions."""
+def test_members_of_a_stack_are_read_as_estimators(tmp_path):
+    """Their trees are kept, and methods that predictions would call are not replaced."""
     X, y = load_iris(return_X_y=True)
-    member = make_pipeline(StandardScaler(), LogisticRegression())
-    stack = StackedClassifier([("a", member), ("b", BM2PCAClassifier(1))], random_state=0)
-    stack.fit(X[::3], y[::3])
-    stack.estimators_[0][0].__dict__["transform"] = None
+    own = make_pipeline(StandardScaler(), BM2PCAClassifier(1, random_state=0))
+    other = make_pipeline(StandardScaler(), LogisticRegression())
+    model = StackedClassifier([("own", own), ("other", other)], random_state=0)
+    model.fit(X[::3], y[::3])
+    model.estimators_[0][-1].idata_.attrs["said"] = "by the user"
+    again = reloaded(model, tmp_path)
+    assert again.estimators_[0][-1].idata_.attrs["said"] == "by the user"
+    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+    model.estimators_[1][0].__dict__["transform"] = None
     path = tmp_path / "stack.skops"
-    stack.save(path)
+    model.save(path)
     assert_refused(path, "it replaces the method 'transform'")
 
 
@@ -593,20 +585,6 @@ def test_a_sparse_matrix_whose_indices_are_out_of_range(tmp_path):
     model._context.X.indices[3] = 10**6
     model.save(path)
     assert_refused(path, "indices")
-
-
-def test_a_stack_whose_members_in_pipelines_have_trees(tmp_path):
-    X, y = load_iris(return_X_y=True)
-    member = make_pipeline(StandardScaler(), BM2PCAClassifier(1, random_state=0))
-    stack = StackedClassifier([("a", member), ("b", BM2PCAClassifier(1))], random_state=0)
-    stack.fit(X[::3], y[::3])
-    tree = stack.estimators_[0][-1].idata_
-    tree.attrs["said"] = "by the user"
-    path = tmp_path / "stack.skops"
-    stack.save(path)
-    again = load(path)
-    assert again.estimators_[0][-1].idata_.attrs["said"] == "by the user"
-    np.testing.assert_array_equal(again.predict_proba(X), stack.predict_proba(X))
 
 
 def add(value):
@@ -690,8 +668,9 @@ def deep(members):
 
 
 def many_lists(members):
-    """Small in the archive, gigabytes when it is parsed."""
-    members["schema.json"] = members["schema.json"][:-1] + b', "more": [' + b"[]," * 10**7 + b"0]}"
+    """Small in the archive, much larger when it is parsed."""
+    lists = b"[]," * 2 * 10**6
+    members["schema.json"] = members["schema.json"][:-1] + b', "more": [' + lists + b"0]}"
 
 
 HUGE = {"descr": "<f8", "fortran_order": False, "shape": (10**7, 10**5)}
@@ -737,7 +716,8 @@ FORGED = {
 
 
 @pytest.mark.parametrize("kind", FORGED)
-def test_forged_files(kind, saved):
+def test_forged_files(kind, saved, monkeypatch):
+    monkeypatch.setattr(persistence, "MAX_UNPACKED", 2**22)
     change, words = FORGED[kind]
     rewrite(saved, change)
     assert_refused(saved, words)
@@ -786,7 +766,7 @@ def test_a_schema_changed_anywhere_is_refused_or_holds_no_code(value, contents, 
         if refusal is not None:
             assert refusal.startswith(f"{saved} cannot be loaded: ")
             continue
-        assert type(model) is PaperBSDRClassifier
+        assert type(model) is BM2PCAClassifier
         assert not [name for name in vars(model) if callable(getattr(type(model), name, None))]
         with suppress(Exception):
             model.predict(small[1])
@@ -795,15 +775,16 @@ def test_a_schema_changed_anywhere_is_refused_or_holds_no_code(value, contents, 
 def test_arrays_that_unpack_to_more_than_a_model_holds(saved, monkeypatch):
     monkeypatch.setattr(persistence, "MAX_UNPACKED", 10**6)
     with ZipFile(saved, "a", ZIP_DEFLATED) as archive:
-        archive.writestr("more.npy", bytes(3 * 10**7))
+        archive.writestr("more.npy", bytes(5 * 10**6))
     assert_refused(saved, r"its parts have \d+ bytes, more than \d+")
 
 
 def test_constant_arrays_of_a_model_can_be_read(small, tmp_path, monkeypatch):
     monkeypatch.setattr(persistence, "MAX_UNPACKED", 10**6)
     model, X = copy(small[0]), small[1]
-    model.zeros_ = np.zeros((2000, 20000), np.int8)
+    model.zeros_ = np.zeros((1000, 5000), np.int8)
     assert_same(reloaded(model, tmp_path).predict_proba(X), model.predict_proba(X))
+    assert (tmp_path / "reloaded.skops").stat().st_size > model.zeros_.nbytes
 
 
 def test_a_part_twice_or_of_another_method(saved):

@@ -1,6 +1,7 @@
 """Summaries: every estimator of the package has one, it says what is so, and it shows it safely."""
 
 import re
+from copy import deepcopy
 from xml.etree import ElementTree
 
 import numpy as np
@@ -159,13 +160,13 @@ def test_draws_say_how_well_they_mix():
 
 
 def test_neither_trees_nor_arguments_of_later_change_a_summary():
-    model = clone(ESTIMATORS["bsdr"]).fit(X, y)
+    model = deepcopy(fitted("bsdr"))
     before = model.summary()
     assert "posterior" in model.idata_
     assert model.summary().equals(before)
     model.idata_["fit"]["false_discovery_rate"].values[:] = 1.0  # it is not computed again
     assert said(model)["features found"].startswith("0 at")
-    model = clone(ESTIMATORS["bsdr"]).fit(X, y)
+    model = deepcopy(fitted("bsdr"))
     model.set_params(inference="nuts", metric="unit", sampling__draws=7)
     assert model.summary().drop("temperature").equals(before.drop("temperature"))
 

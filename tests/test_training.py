@@ -143,7 +143,7 @@ class TestDivisions:
     def test_they_are_a_function_of_the_samples(self, form, change):
         data = FORMS[form]()
         rng = np.random.default_rng(8)
-        for seed in range(3):
+        for seed in range(2):
             before, after = make(data, seed), change(data, rng)
             found = make(after, seed)
             for fold, again in zip(before.divisions, found.divisions, strict=True):
@@ -215,9 +215,9 @@ class TestGroups:
 
 class TestMetrics:
     @pytest.mark.parametrize("form", ["classes", "labels", "some unknown"])
-    @pytest.mark.parametrize("fold", [(0, 2), (1, 0)])
-    def test_those_of_a_fold_know_nothing_of_its_samples(self, form, fold, monkeypatch):
+    def test_those_of_a_fold_know_nothing_of_its_samples(self, form, monkeypatch):
         X, y = draw(d=20)
+        fold = (1, 0)
         if form == "labels":
             y = np.stack([y > 0, y % 2], axis=1).astype(int)
         if form == "some unknown":

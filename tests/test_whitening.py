@@ -2,12 +2,9 @@
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_digits, load_wine
-from sklearn.linear_model import LogisticRegression
+from sklearn.datasets import load_wine
 from sklearn.neighbors import KNeighborsClassifier
-from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.svm import SVC
 from sklearn.utils.estimator_checks import check_estimator
 
 from bsdr_models import SupervisedWhitening
@@ -65,17 +62,6 @@ def test_label_sets():
     assert score > 0.9
 
 
-@pytest.mark.filterwarnings("ignore:class .* has a single sample")
-def test_few_samples_of_a_class():
-    """All candidates count alike if nothing can be held out."""
-    X, y = WINE
-    first = [int(np.argmax(y == k)) for k in range(3)]
-    weights = SupervisedWhitening().fit(X[first], y[first]).metric_weights_
-    assert list(weights.values()) == pytest.approx([1.0 / len(NAMES)] * len(NAMES))
-    lone = SupervisedWhitening().fit(X[[*range(40), 60]], y[[*range(40), 60]])
-    assert np.isfinite(lone.transform(X)).all()
-
-
 @pytest.mark.parametrize(
     ("y", "match"),
     [
@@ -89,17 +75,3 @@ def test_few_samples_of_a_class():
 def test_bad_targets(y, match):
     with pytest.raises(ValueError, match=match):
         SupervisedWhitening().fit(WINE[0], y)
-
-
-@pytest.mark.filterwarnings("ignore:.* features are constant")
-@pytest.mark.parametrize("last", [LogisticRegression(max_iter=1000), SVC()], ids=str)
-def test_classifiers_of_few_digits_profit(last):
-    """With their default settings, from ten samples of each class."""
-    X, y = load_digits(return_X_y=True)
-    order = np.random.default_rng(200).permutation(len(y))
-    train = np.concatenate([order[y[order] == k][:10] for k in range(10)])
-    new = np.setdiff1d(order, train)
-    plain = make_pipeline(StandardScaler(), last).fit(X[train], y[train])
-    score = plain.score(X[new], y[new])
-    whitened = make_pipeline(SupervisedWhitening(), last).fit(X[train], y[train])
-    assert whitened.score(X[new], y[new]) > score

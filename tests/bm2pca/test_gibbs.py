@@ -12,14 +12,10 @@ from bsdr_models.papers.bm2pca import gibbs, soft_margin_draws
 CASES = ("binary", "shared")
 
 
-def data_of(problem):
-    return problem.data
-
-
 def some_state(problem, *, n_chains=1, seed=0, sweeps=3):
     """A state after some sweeps."""
     rng = np.random.default_rng([41, seed])
-    data = data_of(problem)
+    data = problem.data
     state = gibbs.init(
         data, problem.priors, n_components=problem.n_components, n_chains=n_chains, rng=rng
     )
@@ -62,7 +58,7 @@ def test_log_density_has_no_slack_scales(lab, problem):
     given = -0.5 * np.log(2.0 * np.pi * slack) - 0.5 * (slack + u) ** 2 / slack
     change = -2.0 * np.maximum(u, 0.0) - given
     change = np.where(margins.observed, change, 0.0).sum(axis=(1, 2, 3))
-    found = gibbs.log_density(state, data_of(problem), problem.priors)
+    found = gibbs.log_density(state, problem.data, problem.priors)
     np.testing.assert_allclose(found, log_joint(lab, problem, state) + change, rtol=1e-10)
 
 
@@ -70,7 +66,7 @@ def test_latent(lab, problem, conditionals):
     state, tile = some_state(problem), conditionals.tile
 
     def draw(probe, c):
-        return gibbs.sample_latent(tile(state, c), data_of(problem), rng=probe)
+        return gibbs.sample_latent(tile(state, c), problem.data, rng=probe)
 
     def put(many, points):
         return replace(many, latent=points.reshape(many.latent.shape))
@@ -84,7 +80,7 @@ def test_offset_and_loadings_as_one_block(lab, problem, conditionals):
 
     def draw(probe, c):
         new = gibbs.sample_offset_and_loadings(
-            tile(state, c), data_of(problem), problem.priors, rng=probe
+            tile(state, c), problem.data, problem.priors, rng=probe
         )
         return np.concatenate([new.offset[:, :, None], new.loadings], axis=2)
 
@@ -99,7 +95,7 @@ def test_offset_and_loadings_as_one_block(lab, problem, conditionals):
 
 def test_precisions(lab, problem, conditionals):
     state = some_state(problem)
-    data, priors = data_of(problem), problem.priors
+    data, priors = problem.data, problem.priors
     samplers = {
         "loading_precision": lambda rng: gibbs.sample_loading_precision(state, priors, rng=rng),
         "noise_precision": lambda rng: gibbs.sample_noise_precision(state, data, priors, rng=rng),
@@ -114,7 +110,7 @@ def test_slack_scales(lab, problem, conditionals, monkeypatch):
     seen = []
     monkeypatch.setattr(gibbs, "draw_slack_scale", lambda s, *, rng: seen.append(s) or s + 1.0)
     scores = state.latent @ state.weights[:, 1:] + state.weights[:, :1]
-    found = gibbs.sample_slack(data_of(problem).margins, scores, rng=None)
+    found = gibbs.sample_slack(problem.data.margins, scores, rng=None)
     s = np.swapaxes(seen[0], 0, 1)
     points = found[..., None] * np.random.default_rng(45).uniform(0.2, 3.0, size=4)
     log_q = -0.5 * (np.log(points) + points + s[..., None] ** 2 / points)
@@ -128,7 +124,7 @@ def test_slack_scales(lab, problem, conditionals, monkeypatch):
 def test_each_label_is_updated_given_the_margins_of_the_others(problem, conditionals, monkeypatch):
     """The distribution of Z for a label is its full conditional without that label's margins."""
     state = some_state(problem)
-    data, handed = data_of(problem), []
+    data, handed = problem.data, []
 
     def keep(weights, precision, scores, **_):
         handed.append(scores)
@@ -188,7 +184,7 @@ def test_coef_and_intercept_give_the_regression_of_the_score_on_x(lab):
 def test_a_sweep_changes_every_variable_but_not_its_input(lab, problem):
     state = some_state(problem, n_chains=3)
     before = {k: v.copy() for k, v in gibbs.to_variables(state).items()}
-    new = gibbs.step(state, data_of(problem), problem.priors, rng=np.random.default_rng(47))
+    new = gibbs.step(state, problem.data, problem.priors, rng=np.random.default_rng(47))
     for name, value in gibbs.to_variables(state).items():
         np.testing.assert_array_equal(value, before[name])
         moved = gibbs.to_variables(new)[name]
@@ -198,7 +194,7 @@ def test_a_sweep_changes_every_variable_but_not_its_input(lab, problem):
 
 def test_sweeps_are_finite_for_constant_features_and_separable_labels(lab):
     problem = lab.make_problem("binary")
-    data = data_of(problem)
+    data = problem.data
     flat = replace(data, X=np.ones_like(data.X))
     far = replace(data, X=data.X + 50.0 * data.margins.y)
     for changed in (flat, far):

@@ -127,13 +127,10 @@ def drift(largest_drift):
     return found
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("n_labels", LABELS)
-def test_sweep_keeps_the_joint(drift, n_labels):
-    name, size = drift(n_labels, n_chains=10_000, n_sweeps=8, seed=1)
-    assert abs(size) < BOUND, name
-
-
-def test_sweep_keeps_the_joint_in_a_short_run(drift):
-    name, size = drift(1, n_chains=4000, n_sweeps=6, seed=2)
+@pytest.mark.parametrize(
+    ("n_labels", "n_chains", "n_sweeps"),
+    [(1, 4000, 6), pytest.param(2, 10_000, 8, marks=pytest.mark.slow)],
+)
+def test_sweep_keeps_the_joint(drift, n_labels, n_chains, n_sweeps):
+    name, size = drift(n_labels, n_chains=n_chains, n_sweeps=n_sweeps, seed=n_labels)
     assert abs(size) < BOUND, name

@@ -4,7 +4,6 @@ import math
 
 import mpmath
 import numpy as np
-import pandas as pd
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
@@ -13,7 +12,6 @@ from arviz_stats.base import array_stats
 from pytensor.compile.mode import Mode
 from scipy import stats
 from sklearn.datasets import load_wine
-from sklearn.preprocessing import StandardScaler
 
 from bsdr_models import BM2PCAClassifier
 from bsdr_models.bm2pca import HingeLoss, build_model, subspace
@@ -167,10 +165,9 @@ def test_log_density_is_the_joint(lab, case):
         )
 
 
-@pytest.mark.parametrize("case", ["sign", "signs"])
-def test_augmented_density_is_equation_4(lab, case):
+def test_augmented_density_is_equation_4(lab):
     """The scale of a hinge without a label has its Gamma prior."""
-    X, y, options = toy(case)
+    X, y, options = toy("signs")
     model = declare(X, y, priors=lab.PRIORS, augmented=True, **options)
     log_density = model.compile_logp(jacobian=False, **FAST)
     rng = np.random.default_rng(12)
@@ -266,24 +263,6 @@ def test_expected_factor_far_out(expected, width):
         assert (np.abs(in_mean) <= 20.0 + 1e-6).all(), sd
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", ["sign", "signs", "target"])
-def test_density_and_gradient_are_finite_at_initial_and_extreme_values(case):
-    """At weights of zero as well; 1e4 exceeds any posterior score."""
-    X, y, options = toy(case)
-    model = declare(X, y, **options)
-    start = model.initial_point()
-    assert start["weights"].any()
-    outputs = [model.logp(), model.dlogp()]
-    evaluate = model.compile_fn(outputs, inputs=model.value_vars, **FAST)
-    flat = start | {"weights": 0.0 * start["weights"]}
-    far = start | {"bias": start["bias"] + 1e4, "weights": start["weights"] - 1e4}
-    for point in (start, flat, far):
-        value, gradient = evaluate(point)
-        assert np.isfinite(value)
-        assert np.isfinite(gradient).all()
-
-
 # Predictions
 
 
@@ -323,34 +302,7 @@ def test_prior_predictive_samples_have_their_covariance():
     assert stats.kstest(np.ravel(squares), stats.chi2(D).cdf).pvalue > 1e-4
 
 
-# Names and input
-
-
-def test_names_dims_and_coordinates():
-    X = pd.DataFrame(np.random.default_rng(0).normal(size=(4, 2)), columns=["width", "length"])
-    model = build_paper_model(X, ["b", "a", "c", "a"], n_components=1)
-    assert model.coords["feature"] == ("width", "length")
-    assert model.coords["outcome"] == ("a", "b", "c")
-    np.testing.assert_array_equal(
-        model["y_data"].get_value(), [[-1, 1, -1], [1, -1, -1], [-1, -1, 1], [1, -1, -1]]
-    )
-    assert set(SPEC.identified) <= {v.name for v in model.free_RVs + model.deterministics}
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_variables_match_the_specification(case):
-    X, y, options = toy(case)
-    model = declare(X, y, **options)
-    single = {"outcome": "score"} if case == "sign" else {}
-
-    def dims_of(name):
-        return tuple(single.get(dim, dim) for dim in SPEC.variables[name])
-
-    assert model.named_vars_to_dims["y_data"] == dims_of("y")
-    for variable in (*model.free_RVs, *model.deterministics, *model.observed_RVs):
-        if variable.name != "latent_offset":
-            axes = tuple(model.named_vars_to_dims.get(variable.name, ()))
-            assert axes == dims_of("X" if variable.name == "samples" else variable.name)
+# Input
 
 
 @pytest.mark.parametrize(
@@ -486,13 +438,13 @@ def test_real_targets_are_drawn_from_their_density(spread):
 def test_pseudo_posterior_is_that_of_the_engine(case, n_components):
     """The log density differs from the objective by a constant; the tree holds its variables."""
     X, y = load_wine(return_X_y=True)
-    X, y = X[::3], y[::3].astype(float)
+    X, y = X[::5], y[::5].astype(float)
     y[4] = np.nan
     if case == "two classes":
         X, y = X[y != 0.0], y[y != 0.0]
     if case == "labels":
         y = np.column_stack([y == 0.0, X[:, 0] > 13.0])
-    loss = HingeLoss(C=0.7)
+    loss = HingeLoss(C=0.7, calibrate=False)
     model = BM2PCAClassifier(n_components, loss=loss, unlabeled=np.nan, random_state=0).fit(X, y)
     declared, posterior = model.model_, model._posterior
     log_density = declared.compile_logp(**FAST)
@@ -512,40 +464,3 @@ def test_pseudo_posterior_is_that_of_the_engine(case, n_components):
         assert posterior[variable.name].dims == ("chain", "draw", *axes)
         for axis in axes:
             assert posterior[axis].values.tolist() == list(declared.coords[axis])
-
-
-def effects_of_whitened_features(model, point):
-    """Effects (D, B), from the coefficients of unit projections."""
-    (values,) = model.replace_rvs_by_values([model["coef"]])
-    names = ("metric_projection", "weights")
-    inputs = [model.rvs_to_values[model[name]] for name in names]
-    coef = model.compile_fn(values, inputs=inputs, **FAST)
-    found = []
-    for unit in np.eye(len(point["metric_projection"])):
-        own = {name: np.zeros_like(point[name]) for name in names}
-        own["metric_projection"][:, 0] = unit
-        own["weights"][0, 0] = 1.0
-        found.append(coef(own)[:, 0])
-    return np.stack(found, axis=1)
-
-
-@pytest.mark.parametrize("n_classes", [pytest.param(2, marks=SLOW), 3])
-def test_the_declared_model_is_that_of_a_fit_without_a_learned_metric(n_classes):
-    X, y = load_wine(return_X_y=True)
-    X, y = X[y < n_classes], y[y < n_classes]
-    X = StandardScaler().fit_transform(X)
-    model = BM2PCAClassifier(metric="identity", loss=HingeLoss(C=0.7, calibrate=False)).fit(X, y)
-    fitted = model.model_
-    declared = build_model(X, y, C=0.7)
-    point = fitted.initial_point(random_seed=0)
-    rng = np.random.default_rng(1)
-    point = {name: rng.standard_normal(value.shape) for name, value in point.items()}
-    # The axes of the two metrics may differ in sign.
-    slopes = [effects_of_whitened_features(each, point) for each in (fitted, declared)]
-    turned = np.linalg.pinv(slopes[1]) @ slopes[0] @ point["metric_projection"]
-    values = [
-        fitted.compile_logp(**FAST)(point),
-        declared.compile_logp(**FAST)(point | {"metric_projection": turned}),
-    ]
-    np.testing.assert_allclose(*values, rtol=1e-9)
-    assert declared.named_vars_to_dims == fitted.named_vars_to_dims

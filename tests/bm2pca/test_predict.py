@@ -216,35 +216,6 @@ def test_latent_coordinates_of_draws_are_their_conditionals():
         np.testing.assert_allclose(found.cov[n], cov.mean(axis=0) + between, rtol=1e-9)
 
 
-def principal_data(n, *, seed=76, noise=0.3):
-    """Samples of a probabilistic PCA, and the parameters of their normal distribution."""
-    rng = np.random.default_rng(seed)
-    W, t = rng.standard_normal((6, 2)), 5.0 + rng.standard_normal(6)
-    X = t + rng.standard_normal((n, 2)) @ W.T + noise * rng.standard_normal((n, 6))
-    return rng, X, t, W @ W.T + noise**2 * np.eye(6)
-
-
-def test_imputation_is_close_to_the_true_conditional_mean(make_form):
-    rng, X, t, cov = principal_data(2200)
-    y = (X[:, 0] + 0.5 * rng.standard_normal(2200) > t[0]).astype(int)
-    model = make_form("default", n_components=2)
-    train, test = X[:2000].copy(), X[2000:]
-    train[rng.random(train.shape) < 0.2] = np.nan
-    model.fit(train, y[:2000])
-    holes = np.where(rng.random(test.shape) < 0.3, np.nan, test)
-    filled, expected = model.impute(holes), holes.copy()
-    for n, row in enumerate(holes):
-        missing = np.isnan(row)
-        expected[n, missing] = conditional(
-            t, cov, np.flatnonzero(missing), np.flatnonzero(~missing), row[~missing]
-        )[0]
-    seen = ~np.isnan(holes)
-    np.testing.assert_array_equal(filled[seen], test[seen])
-    off = np.sqrt(np.mean((filled - expected)[~seen] ** 2))
-    assert off < 0.15 * np.sqrt(np.mean((test - t)[~seen] ** 2))
-    np.testing.assert_array_equal(model.impute(test), test)  # nothing to do
-
-
 # ------------------------------------------------------------------------- missing values
 
 TARGETS = ("classes", "two classes", "labels")
@@ -303,28 +274,3 @@ def test_probabilities_of_a_sample_without_values_are_the_class_frequencies(fitt
     found = model.predict_proba(rows)
     np.testing.assert_allclose(found[2], frequency, rtol=1e-12)
     np.testing.assert_allclose(found[[0, 3, 4]], model.predict_proba(new[[0, 2, 3]]), rtol=1e-12)
-
-
-def entropy(p):
-    """Mean over samples, and over labels."""
-    p = p if np.allclose(p.sum(axis=1), 1.0) else np.stack([p, 1.0 - p])
-    return -np.mean(np.sum(p * np.log(p), axis=-1 if p.ndim == 2 else 0))
-
-
-@pytest.mark.parametrize("kept", range(6))
-def test_predictions_of_one_feature_are_less_sure(fitted, kept):
-    model, _, new = fitted
-    one = np.full(new.shape, np.nan)
-    one[:, kept] = new[:, kept]
-    assert entropy(model.predict_proba(one)) > entropy(model.predict_proba(new)) + 0.05
-
-
-def test_a_feature_without_effect_is_not_missed():
-    """A missing value matters as far as class scores depend on it."""
-    X, y = correlated_samples("classes")
-    X = np.column_stack([X, np.random.default_rng(81).standard_normal(len(X))])
-    model = BM2PCAClassifier(random_state=0).fit(X[:200], y[:200])
-    new = X[200:]
-    without = [np.where(np.arange(7) == lost, np.nan, new) for lost in range(7)]
-    moved = [np.abs(model.predict_proba(own) - model.predict_proba(new)).mean() for own in without]
-    assert moved[6] < 0.5 * np.median(moved[:6])

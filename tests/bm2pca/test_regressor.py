@@ -63,14 +63,12 @@ def draw_noise(rng, cost, epsilon, size):
     )
 
 
-@pytest.mark.parametrize("missing", [False, True])
-def test_predictions_are_moments_of_draws_from_the_fit(missing):
+def test_predictions_are_moments_of_draws_from_the_fit():
     """Draws of latent coordinates, weights and noise from the fit; 4.5 standard errors."""
     X, new, y, _ = low_rank(40, d=20)
     model = quick(n_components=4, loss__C=2.0, loss__epsilon=0.4).fit(X, y)
     new = new[:3].copy()
-    if missing:
-        new[:2, 3:15] = np.nan
+    new[:2, 3:15] = np.nan
     mean, std = model.predict(new, return_std=True)
     rng = np.random.default_rng(12)
     z_mean, z_cov = model.transform(new, return_cov=True)
@@ -85,12 +83,14 @@ def test_predictions_are_moments_of_draws_from_the_fit(missing):
         error = square.std() / np.sqrt(200_000)
         assert abs(square.mean() - std[n] ** 2) < 4.5 * error
     np.testing.assert_allclose(model.predict(new), mean, rtol=1e-12)
+    complete = model.predict(new[2:], return_std=True)
+    np.testing.assert_allclose(complete, [mean[2:], std[2:]], rtol=1e-9)
 
 
 def test_held_out_samples_are_not_in_the_training_set(diabetes, monkeypatch):
     train, _, y, _ = diabetes
     seen, run_sweeps = [], regressor.run_sweeps
-    train, y = train[:50], y[:50]
+    train, y = train[:30], y[:30]
 
     def record(task, *arguments):
         seen.append(task.X)
@@ -98,10 +98,10 @@ def test_held_out_samples_are_not_in_the_training_set(diabetes, monkeypatch):
 
     monkeypatch.setattr(regressor, "run_sweeps", record)
     BM2PCARegressor(random_state=0).fit(train, y)
-    assert [len(X) for X in seen] == [40] * 10  # with both priors
+    assert [len(X) for X in seen] == [24] * 10  # with both priors
     rows = {row.tobytes() for X in seen for row in X}
-    assert len(rows) == 50
-    assert sum(len({row.tobytes() for row in X} & rows) for X in seen) == 2 * 4 * 50
+    assert len(rows) == 30
+    assert sum(len({row.tobytes() for row in X} & rows) for X in seen) == 2 * 4 * 30
 
 
 def test_calibration_is_slope_and_size_of_residuals():
@@ -158,6 +158,7 @@ def test_missing_values():
         full.predict(less, return_std=True)[1].mean() > full.predict(new, return_std=True)[1].mean()
     )
     assert np.isfinite(model.impute(holes)).all()
+    np.testing.assert_array_equal(model.impute(new), new)
 
 
 def linear_data(seed, *, structured):
@@ -186,15 +187,14 @@ def test_intervals_of_coefficients_hold_their_share(structured):
     assert 0.85 <= np.mean(inside) <= 0.95
 
 
-@pytest.mark.parametrize("d", [3, pytest.param(10, marks=pytest.mark.slow)])
-def test_few_independent_features_are_predicted_like_ridge(d):
+def test_few_independent_features_are_predicted_like_ridge():
     """Noise of the size of a feature would leave the first component of partial least squares."""
-    rng = np.random.default_rng([7, d])
-    X = rng.standard_normal((560, d))
-    signal = X @ rng.standard_normal(d)
+    rng = np.random.default_rng([7, 3])
+    X = rng.standard_normal((560, 3))
+    signal = X @ rng.standard_normal(3)
     y = signal[:60] + 0.5 * rng.standard_normal(60)
     model = BM2PCARegressor(random_state=0).fit(X[:60], y)
     assert (
         model.score(X[60:], signal[60:]) > RidgeCV().fit(X[:60], y).score(X[60:], signal[60:]) - 0.1
     )
-    assert model.transform(X).shape == (560, d)
+    assert model.transform(X).shape == (560, 3)

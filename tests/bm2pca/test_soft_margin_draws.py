@@ -124,23 +124,6 @@ def test_density_is_left_alone(name, width):
     assert stats.kstest(x, law.cdf).pvalue > 1e-3
 
 
-def test_an_angle_of_an_ellipse_leaves_a_posterior_alone():
-    """N(0, I) times exp(2 x_1): the normal of mean (2, 0)."""
-    rng = np.random.default_rng(32)
-    n = 20_000
-    x = rng.standard_normal((2, n)) + np.array([[2.0], [0.0]])
-    for _ in range(3):
-        other = rng.standard_normal((2, n))
-
-        def log_factor(angle, x=x, other=other):
-            return 2.0 * (np.cos(angle) * x[0] + np.sin(angle) * other[0])
-
-        angle = draw_slices(log_factor, 2.0 * np.pi, n_chains=n, rng=rng)
-        x = np.cos(angle) * x + np.sin(angle) * other
-    assert stats.kstest(x[0], stats.norm(2.0).cdf).pvalue > 1e-3
-    assert stats.kstest(x[1], "norm").pvalue > 1e-3
-
-
 def test_a_density_that_is_nowhere_a_number_is_given_up():
     found = draw_slices(
         lambda a: np.full(3, np.nan), 1.0, n_chains=3, rng=np.random.default_rng(33)

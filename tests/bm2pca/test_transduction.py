@@ -1,19 +1,17 @@
-"""Transductive learning: the collapsed mixture by brute force, caps, gain of accuracy."""
+"""Transductive learning: the collapsed mixture by brute force, caps, clusters."""
 
 import numpy as np
 import pytest
 from scipy import linalg, optimize, stats
 from scipy.special import softmax
-from sklearn.datasets import load_digits
 
-from bsdr_models.bm2pca import subspace, transduction
+from bsdr_models.bm2pca import transduction
 from bsdr_models.bm2pca.transduction import (
     effective_sizes,
     evidence_kappa,
     row_coordinates,
     shrunk_scatter,
 )
-from bsdr_models.learned_metric.metric import ClassBasis, Metric, named_weights
 from bsdr_models.numerics.folds import make_folds, random_keys
 
 # N, d, K
@@ -57,17 +55,6 @@ def fit_responsibilities(X, Y):
     y = np.where(Y.any(axis=1), Y.argmax(axis=1), -1)
     keys = random_keys(X, y, np.random.default_rng(0))
     return transduction.fit_responsibilities(X, Y, make_folds(keys, y))
-
-
-def fit_and_score(X, signs, rows):
-    """Class scores of new samples."""
-    used = signs.any(axis=1)
-    basis = ClassBasis.of(signs[used].argmax(axis=1))
-    metric = Metric.learn(X[used], basis, named_weights("auto"), np.ones(X.shape[1]))
-    fit = subspace.fit_subspace(
-        metric.whiten(X), signs, n_components=10, settings=subspace.Settings()
-    )
-    return fit.posterior.scores(metric.whiten(rows))
 
 
 @every_shape
@@ -257,34 +244,3 @@ def test_unlabelled_samples_are_seldom_used_without_signal():
         used += shares is not None
         assert (shares is None) == np.array_equal(signs, Y)
     assert used < 0.3 * 40
-
-
-def split(y, seed, n_labelled=2, n_test=0.3):
-    """Labelled, unlabelled and test samples, stratified by class."""
-    rng = np.random.default_rng(seed)
-    labelled, free, test = [], [], []
-    for c in np.unique(y):
-        rows = rng.permutation(np.flatnonzero(y == c))
-        cut = round(n_test * len(rows))
-        test.extend(rows[:cut])
-        labelled.extend(rows[cut : cut + n_labelled])
-        free.extend(rows[cut + n_labelled :])
-    return np.array(labelled), np.array(free), np.array(test)
-
-
-def gain(X, y, labelled, free, test):
-    """Test accuracy without and with the unlabelled samples."""
-    train = np.concatenate([X[labelled], X[free]])
-    Y = hide(np.concatenate([y[labelled], y[free]]), len(labelled))
-    signs, _ = fit_responsibilities(train, Y)
-    alone = fit_and_score(train[: len(labelled)], Y[: len(labelled)], X[test])
-    both = fit_and_score(train, signs, X[test])
-    return np.array([np.mean(s.argmax(axis=1) == y[test]) for s in (alone, both)])
-
-
-@pytest.mark.slow
-def test_transduction_improves_digits_in_every_split():
-    X, y = load_digits(return_X_y=True)
-    pairs = np.array([gain(X, y, *split(y, seed)) for seed in range(3)])
-    assert np.all(pairs[:, 1] > pairs[:, 0])
-    assert np.mean(pairs[:, 1] - pairs[:, 0]) > 0.08

@@ -28,14 +28,9 @@ def model(y):
 
 
 @pytest.fixture
-def one_core(monkeypatch):
-    monkeypatch.setattr(engines.pm, "sample", partial(pm.sample, cores=1))
-
-
-@pytest.fixture
-def fast_nuts(monkeypatch, one_core):
+def fast_nuts(monkeypatch):
     """PyMC's sampler without compilation."""
-    fast = partial(pm.sample, nuts_sampler="pymc", compile_kwargs=FAST)
+    fast = partial(pm.sample, cores=1, nuts_sampler="pymc", compile_kwargs=FAST)
     monkeypatch.setattr(engines.pm, "sample", fast)
 
 
@@ -130,7 +125,7 @@ def test_divergences_are_not_silent(fast_nuts):
 
 
 def test_advi_is_exact_for_independent_normals(model, y, fast_fit, capfd):
-    options = {"n_iterations": 600, "learning_rate": 0.05, "starts": [None] * 2, "draws": 2000}
+    options = {"n_iterations": 600, "learning_rate": 0.05, "starts": [None], "draws": 2000}
     bias, sampled = run(fit_advi, model, 1, **options)
     mean, sd = exact(y)
     assert bias.shape[0] == 1
@@ -139,8 +134,7 @@ def test_advi_is_exact_for_independent_normals(model, y, fast_fit, capfd):
     np.testing.assert_allclose(bias.std(axis=(0, 1)), sd, rtol=0.25)
     elbo, restarts = sampled.fit["elbo"], sampled.fit["restarts"]
     assert elbo.shape == (600,)
-    assert restarts.shape == (2,)
-    np.testing.assert_allclose(elbo[-60:].mean(), restarts.max())
+    np.testing.assert_allclose(elbo[-60:].mean(), restarts)
     # q is the posterior, so the bound is the log evidence: y_c ~ N(0, I + 1 1').
     n = len(y)
     quadratic = (y**2).sum(axis=0) - y.sum(axis=0) ** 2 / (n + 1)

@@ -1,6 +1,7 @@
 """The Gibbs driver, on a bivariate normal whose answer is known."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,15 +18,16 @@ class Pair:
     y: np.ndarray  # (C, 2)
 
 
-def init(rng):
-    return Pair(x=rng.normal(size=CHAINS), y=np.zeros((CHAINS, 2)))
+def init(rng, n_chains=CHAINS):
+    return Pair(x=rng.normal(size=n_chains), y=np.zeros((n_chains, 2)))
 
 
 def step(state, rng):
     """Full conditionals of (x, y_1) with correlation RHO; y_2 counts sweeps."""
     sd = np.sqrt(1.0 - RHO**2)
-    y = np.stack([RHO * state.x + sd * rng.normal(size=CHAINS), state.y[:, 1] + 1], axis=1)
-    x = RHO * y[:, 0] + sd * rng.normal(size=CHAINS)
+    n_chains = len(state.x)
+    y = np.stack([RHO * state.x + sd * rng.normal(size=n_chains), state.y[:, 1] + 1], axis=1)
+    x = RHO * y[:, 0] + sd * rng.normal(size=n_chains)
     return replace(state, x=x, y=y)
 
 
@@ -33,13 +35,13 @@ def record(state):
     return {"x": state.x, "y": state.y}
 
 
-def run(seed=1, *, draws=40, tune=10, step=step, **options):
+def run(seed=1, *, draws=40, tune=10, init=init, step=step, **options):
     rng = np.random.default_rng(seed)
     return sample(init, step, draws=draws, tune=tune, record=record, rng=rng, **options)
 
 
 def test_draws_have_the_target_law():
-    result = run(draws=20_000, tune=50)
+    result = run(draws=600, tune=50, init=partial(init, n_chains=100))
     x, y = result.draws["x"].ravel(), result.draws["y"][..., 0].ravel()
     # An autoregression of coefficient RHO**2 has (1 + RHO**2) / (1 - RHO**2) = 2.1 draws per one.
     error = np.sqrt(2.2 / len(x))

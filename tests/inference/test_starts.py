@@ -67,35 +67,17 @@ def test_find_map_ends_where_jittered_starts_do(name):
     assert own > jittered - 1e-2
 
 
-@pytest.mark.parametrize("r", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_find_map_ends_at_the_mode_of_the_engine_of_bm2pca(r):
-    model = bm2pca.build_model(X, Y, n_components=r)
+def test_find_map_ends_at_the_mode_of_the_engine_of_bm2pca():
+    model = bm2pca.build_model(X, Y, n_components=2)
     n = len(X)
     metric = Metric.learn(X, ClassBasis.one(n), named_weights("identity"), np.ones(4))
     signs, *_ = declared_targets(Y, "multiclass", None, n_samples=n)
     settings = Settings(cost=1.0, multiclass=True)
-    mode = fit_subspace(metric.whiten(X), signs, n_components=r, settings=settings).posterior
+    mode = fit_subspace(metric.whiten(X), signs, n_components=2, settings=settings).posterior
     names = {"weights": mode.weights[1:], "bias": mode.weights[0]}
     density = model.compile_logp(**FAST)
     expected = density({"metric_projection": mode.projection, **names})
     assert find_mode(model) == pytest.approx(float(expected), abs=1e-3)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["paper's bsdr", "bm2pca"])
-def test_advi_leaves_the_start_for_better(name):
-    """A few steps do not go back to projection and weights of zero."""
-    with BUILD[name](X, Y):
-        fitted = pm.fit(
-            40,
-            method="advi",
-            obj_optimizer=pm.adam(learning_rate=0.02),
-            compile_kwargs=FAST,
-            progressbar=False,
-            random_seed=0,
-        )
-        coef = fitted.sample(50, random_seed=0)["posterior/coef"]
-    assert float(np.abs(coef.mean(("chain", "draw"))).max()) > 0.2
 
 
 def test_models_can_still_be_changed():
@@ -106,13 +88,6 @@ def test_models_can_still_be_changed():
     np.testing.assert_array_equal(
         changed.initial_point()["projection"], model.initial_point()["projection"]
     )
-
-
-def test_tables_name_the_distributions():
-    """Of variables with an initial value as well."""
-    model = papers.bsdr.build_model(X, Y, n_components=2)
-    for name, kind in {"projection": "StudentT", "weights": "StudentT"}.items():
-        assert model[name].owner.op._print_name[0] == kind
 
 
 @pytest.mark.parametrize("y", [(Y > 0).astype(int), np.column_stack([Y > 0, Y == 1]).astype(int)])

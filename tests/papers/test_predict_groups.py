@@ -5,13 +5,14 @@ import pandas as pd
 import pymc as pm
 import pytest
 import xarray as xr
+from pytensor.compile.mode import Mode
 from scipy.special import ndtr
 from sklearn.datasets import load_iris
 from sklearn.preprocessing import scale
 
 from bsdr_models import bsdr, diagnose, from_trace, papers, predict_groups
 
-FAST = {"mode": "FAST_COMPILE"}
+FAST = {"mode": Mode("py", None)}
 X, Y = load_iris(return_X_y=True)
 X = scale(X)[50::3]
 Y = Y[50::3]  # two classes
@@ -94,7 +95,7 @@ def test_labels_weight_the_draws(tree, group):
 
 
 def test_labels_and_real_outputs():
-    sets = tree_of(SETS, "multilabel")
+    sets = tree_of(SETS, "multilabel", n_draws=100)
     found = predict_groups(sets, X[:4], ["west"] * 4, labelled=(X[:3], SETS[:3], ["west"] * 3))
     assert found["probability"].shape == (4, 2)
     outputs = tree_of(X[:, 2:], "regression")

@@ -1,4 +1,4 @@
-"""Data of the step functions: what is refused, in one sentence, and what is read; draws of q."""
+"""Data of the step functions: what is refused, in one sentence, and what is read."""
 
 from functools import partial
 
@@ -29,8 +29,6 @@ ROWS = r"y must be given for each of 75 samples, got \(74, 1\)"
 # Function and what the error says.
 WRONG = {
     "BSDR, classes from 1": (lambda: of_bsdr(X, Y + 1), CLASSES),
-    "BSDR, classes from -1": (lambda: of_bsdr(X, Y - 1), CLASSES),
-    "BSDR, a class is missing": (lambda: of_bsdr(X, 2 * Y), CLASSES),
     "BSDR, one class": (lambda: of_bsdr(X, 0 * Y), CLASSES),
     "BSDR, fractions": (lambda: of_bsdr(X, Y / 2), CLASSES),
     "BSDR, one-hot classes": (lambda: of_bsdr(X, ONE_HOT), CLASSES),
@@ -65,9 +63,7 @@ WRONG = {
     ),
     "BM2PCA, classes": (lambda: of_bm2pca(X, Y), SIGN),
     "BM2PCA, one-hot classes": (lambda: of_bm2pca(X, ONE_HOT), SIGN),
-    "BM2PCA, bool": (lambda: of_bm2pca(X, ONE_HOT == 1), SIGN),
     "BM2PCA, a class is missing": (lambda: of_bm2pca(X, np.insert(SIGNS, 3, -1.0, axis=1)), SIGN),
-    "BM2PCA, text": (lambda: of_bm2pca(X, SIGNS.astype(str)), "y must be an array of numbers"),
     "BM2PCA, NaN in signs": (
         lambda: of_bm2pca(X, np.where(SIGNS > 0.0, 1.0, np.nan)),
         "y holds NaN or infinity",
@@ -77,17 +73,11 @@ WRONG = {
         lambda: of_bm2pca(X, SIGNS, epsilon=-0.1),
         "epsilon must be a float in the range",
     ),
-    "BM2PCA, short y": (
-        lambda: of_bm2pca(X, SIGNS[1:]),
-        r"y must be given for each of 75 samples, got \(74, 3\)",
-    ),
-    "BM2PCA, list of views": (lambda: of_bm2pca([X], SIGNS), r"X must have the shape \(N, D\)"),
     "BM2PCA, infinite": (lambda: of_bm2pca(X / 0.0 * 1.0, SIGNS), "X holds infinity"),
     "BM2PCA, priors of BSDR": (
         lambda: bm2pca.mean_field.init(of_bm2pca(X, SIGNS), bsdr.Priors(), n_components=2, rng=RNG),
         "'priors' .* must be an instance of 'bsdr_models.bm2pca.priors.BM2PCAPriors'. Got Priors",
     ),
-    "D-GPLVM, classes from 1": (lambda: of_dgplvm(X, Y + 1), CLASSES),
     "D-GPLVM, classes from -2": (lambda: of_dgplvm(X, Y - 2), CLASSES),
     "D-GPLVM, criterion": (
         lambda: of_dgplvm(X, Y, criterion="ratio"),
@@ -131,37 +121,10 @@ def test_missing_values_and_labels_of_bm2pca_are_read():
     np.testing.assert_array_equal(one.margins.y, SIGNS[:, :1])
 
 
-def test_draws_of_bsdr_have_the_moments_of_q():
-    data = of_bsdr(X, Y)
-    priors = bsdr.Priors()
-    state = bsdr.mean_field.init(data, priors, n_components=2, rng=RNG)
-    for _ in range(5):
-        state, _ = bsdr.mean_field.step(state, data, priors)
-    drawn = bsdr.mean_field.draw(state, data, priors, n_draws=4000, rng=np.random.default_rng(1))
-    compare(drawn["weights"], state.weights.mean[1:], state.weights.variance[1:])
-    compare(drawn["latent"], state.latent.mean, np.diag(state.latent.cov))
-
-
-def test_draws_of_bm2pca_have_the_moments_of_q():
-    data = of_bm2pca(X, SIGNS)
-    priors = BM2PCAPriors()
-    state = bm2pca.mean_field.init(data, priors, n_components=2, rng=RNG)
-    for _ in range(5):
-        state, _ = bm2pca.mean_field.step(state, data, priors)
-    drawn = bm2pca.mean_field.draw(state, data, n_draws=4000, rng=np.random.default_rng(1))
-    variance = np.einsum("kqq->qk", state.weights.cov)[1:]
-    compare(drawn["weights"], state.weights.mean[1:], variance)
-    compare(drawn["latent"], state.latent.mean, np.einsum("nrr->nr", state.latent.cov))
-    several = of_bm2pca(X, SIGNS, columns=(np.array([0, 2]), np.array([1, 3])))
-    state = bm2pca.mean_field.init(several, priors, n_components=2, rng=RNG)
-    assert set(bm2pca.mean_field.draw(state, several, rng=RNG)) == {"coef", "intercept"}
-
-
-def compare(draws, mean, variance):
-    """Means of independent draws are within 5 of their standard errors."""
-    error = np.sqrt(variance / len(draws))
-    assert np.abs((draws.mean(axis=0) - mean) / error).max() < 5.0
-    np.testing.assert_allclose(draws.var(axis=0) / variance, 1.0, atol=0.2)
+def test_draws_of_views_are_those_of_their_effects():
+    data = of_bm2pca(X, SIGNS, columns=(np.array([0, 2]), np.array([1, 3])))
+    state = bm2pca.mean_field.init(data, BM2PCAPriors(), n_components=2, rng=RNG)
+    assert set(bm2pca.mean_field.draw(state, data, rng=RNG)) == {"coef", "intercept"}
 
 
 def test_steps_of_dgplvm_never_raise_the_objective():
