@@ -219,6 +219,28 @@ def far_from_frequencies(case, judged):
     return np.sqrt(np.mean((np.exp(judged.log_p) - usual) ** 2))
 
 
+@pytest.mark.parametrize("labels", [False, True])
+def test_a_clear_signal_is_left_as_it_is(labels):
+    case = Case(labels=labels, n=200, strength=2.0)
+    judged = case.judge()
+    assert judged.calibration.signal > 0.999
+    temperature = judged.calibration.temperature
+    expected = case.link(case.values[0], temperature)
+    found = judged.calibration.apply(case.values[0], case.link)
+    np.testing.assert_allclose(found, expected, atol=0.01)
+    assert judged.score.gain > 0.3
+    assert judged.score.signal
+
+
+def test_the_temperature_that_made_the_outcomes_is_found():
+    rng = np.random.default_rng(3)
+    values = 2.0 * rng.standard_normal((4000, 3))
+    y = np.argmax(values / 1.5 + rng.gumbel(size=values.shape), axis=1)
+    judged = judge([values], y, [np.arange(4000) % 5], of_classes, PRIOR)
+    assert judged.calibration.temperature == pytest.approx(1.5, rel=0.08)
+    assert judged.calibration.signal == pytest.approx(1.0)
+
+
 def test_temperature_follows_the_unit_of_the_values():
     case = Case(n_divisions=2)
     before = case.judge()

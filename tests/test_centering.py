@@ -202,3 +202,17 @@ def test_verdict(name, size, expected):
 def test_sizes_that_no_group_has():
     with pytest.raises(ValueError, match="group_size=5 is more than the 4 samples"):
         compare_centering(LDA, X, Y, groups=SUBJECT, group_size=5)
+
+
+def test_small_groups_are_centred_less_well():
+    rng = np.random.default_rng(0)
+    X, _, group = crossed(n_each=6, offset=1.0)
+    y = rng.integers(2, size=len(X))
+    X[:, :2] += 2.0 * y[:, None]
+    loss = [
+        compare_centering(LDA, X, y, groups=group, group_size=size, random_state=0).table.loc[
+            "centred", "log_loss"
+        ]
+        for size in (1, None)
+    ]
+    assert loss[0] > loss[1] + 0.02

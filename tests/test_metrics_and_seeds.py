@@ -2,13 +2,16 @@
 
 import numpy as np
 import pytest
+from scipy.special import log_softmax
 from scipy.stats import norm
 from sklearn.metrics import log_loss
 
 from bsdr_models.compare.comparison import mean_of_samples
 from bsdr_models.estimators.calibration import (
     HeldOutScore,
+    TemperaturePrior,
     error_of_folds,
+    judge,
     lack_of_signal,
 )
 from bsdr_models.metrics import expected_calibration_error, log_losses
@@ -129,3 +132,25 @@ def test_signal_is_judged_by_held_out_samples():
     assert lack_of_signal(strong) is None
     assert "too few samples to tell" in lack_of_signal(weak)
     assert "too few" not in lack_of_signal({"held_out_gain": -0.1, "held_out_gain_se": 0.04})
+
+
+@pytest.mark.slow
+def test_chance_is_rarely_called_a_signal():
+    """Calibrated scores of 60 samples without signal, the best of four settings."""
+    rng, found = np.random.default_rng(5), 0
+    y = np.arange(60) % 3
+    fold = np.arange(60) // 3 % 5
+    prior = TemperaturePrior(mean=0.0, sd=1.0)
+    for _ in range(60):
+        scores = [
+            judge([rng.standard_normal((60, 3))], y, [fold], softmax_link, prior).score
+            for _ in range(4)
+        ]
+        best = max(scores, key=lambda score: score.score)
+        found += lack_of_signal(best.named()) is None
+    assert found <= 6
+
+
+def softmax_link(values, temperature):
+    """Log probabilities of class scores at a temperature."""
+    return log_softmax(values / temperature, axis=1)

@@ -84,6 +84,16 @@ class TestWeights:
         ]  # fmt: skip
         np.testing.assert_allclose(sd, np.sqrt(np.diag(np.linalg.inv(hessian))), rtol=1e-3)
 
+    def test_useless_member_has_little_weight(self):
+        """Even of thirty samples, whose labels are permuted for it; less of more."""
+        for n, limit in ((30, 0.2), (200, 0.1)):
+            weights = []
+            for seed in range(10):
+                log_p, y = simulated(n=n, seed=seed)
+                log_p[2] = log_p[2][np.random.default_rng(seed).permutation(len(y))]
+                weights.append(pool_weights(log_p, y, SHRINKAGE)[0][2])
+            assert np.mean(weights) < limit
+
     def test_weights_of_few_samples_do_not_follow_luck(self):
         """Members that know nothing: the pool of new samples is no worse than equal weights."""
         behind = []

@@ -75,3 +75,14 @@ def test_label_sets():
 def test_bad_targets(y, match):
     with pytest.raises(ValueError, match=match):
         SupervisedWhitening().fit(WINE[0], y)
+
+
+@pytest.mark.filterwarnings("ignore:class .* has a single sample")
+def test_few_samples_of_a_class():
+    """All candidates count alike if nothing can be held out."""
+    X, y = WINE
+    first = [int(np.argmax(y == k)) for k in range(3)]
+    weights = SupervisedWhitening().fit(X[first], y[first]).metric_weights_
+    assert list(weights.values()) == pytest.approx([1.0 / len(NAMES)] * len(NAMES))
+    lone = SupervisedWhitening().fit(X[[*range(40), 60]], y[[*range(40), 60]])
+    assert np.isfinite(lone.transform(X)).all()

@@ -4,6 +4,7 @@ import math
 
 import mpmath
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
@@ -12,6 +13,7 @@ from arviz_stats.base import array_stats
 from pytensor.compile.mode import Mode
 from scipy import stats
 from sklearn.datasets import load_wine
+from sklearn.preprocessing import StandardScaler
 
 from bsdr_models import BM2PCAClassifier
 from bsdr_models.bm2pca import HingeLoss, build_model, subspace
@@ -464,3 +466,51 @@ def test_pseudo_posterior_is_that_of_the_engine(case, n_components):
         assert posterior[variable.name].dims == ("chain", "draw", *axes)
         for axis in axes:
             assert posterior[axis].values.tolist() == list(declared.coords[axis])
+
+
+def test_names_dims_and_coordinates():
+    X = pd.DataFrame(np.random.default_rng(0).normal(size=(4, 2)), columns=["width", "length"])
+    model = build_paper_model(X, ["b", "a", "c", "a"], n_components=1)
+    assert model.coords["feature"] == ("width", "length")
+    assert model.coords["outcome"] == ("a", "b", "c")
+    np.testing.assert_array_equal(
+        model["y_data"].get_value(), [[-1, 1, -1], [1, -1, -1], [-1, -1, 1], [1, -1, -1]]
+    )
+    assert set(SPEC.identified) <= {v.name for v in model.free_RVs + model.deterministics}
+
+
+def effects_of_whitened_features(model, point):
+    """Effects (D, B), from the coefficients of unit projections."""
+    (values,) = model.replace_rvs_by_values([model["coef"]])
+    names = ("metric_projection", "weights")
+    inputs = [model.rvs_to_values[model[name]] for name in names]
+    coef = model.compile_fn(values, inputs=inputs, **FAST)
+    found = []
+    for unit in np.eye(len(point["metric_projection"])):
+        own = {name: np.zeros_like(point[name]) for name in names}
+        own["metric_projection"][:, 0] = unit
+        own["weights"][0, 0] = 1.0
+        found.append(coef(own)[:, 0])
+    return np.stack(found, axis=1)
+
+
+@pytest.mark.parametrize("n_classes", [pytest.param(2, marks=SLOW), 3])
+def test_the_declared_model_is_that_of_a_fit_without_a_learned_metric(n_classes):
+    X, y = load_wine(return_X_y=True)
+    X, y = X[y < n_classes], y[y < n_classes]
+    X = StandardScaler().fit_transform(X)
+    model = BM2PCAClassifier(metric="identity", loss=HingeLoss(C=0.7, calibrate=False)).fit(X, y)
+    fitted = model.model_
+    declared = build_model(X, y, C=0.7)
+    point = fitted.initial_point(random_seed=0)
+    rng = np.random.default_rng(1)
+    point = {name: rng.standard_normal(value.shape) for name, value in point.items()}
+    # The axes of the two metrics may differ in sign.
+    slopes = [effects_of_whitened_features(each, point) for each in (fitted, declared)]
+    turned = np.linalg.pinv(slopes[1]) @ slopes[0] @ point["metric_projection"]
+    values = [
+        fitted.compile_logp(**FAST)(point),
+        declared.compile_logp(**FAST)(point | {"metric_projection": turned}),
+    ]
+    np.testing.assert_allclose(*values, rtol=1e-9)
+    assert declared.named_vars_to_dims == fitted.named_vars_to_dims
