@@ -62,7 +62,7 @@ CHOICES = {
     "BSDRClassifier": ({"temperature": "auto"}, {"temperature": 1.0, "metric": "identity"}),
     "PaperBSDRClassifier": PAPER,
     "BM2PCAClassifier": (
-        {"metric": "identity", "max_iter": 20},
+        {"metric": "identity", "loss__C": None, "max_iter": 20},
         {"metric": "unit", "max_iter": 20},
     ),
     "PaperBM2PCAClassifier": (

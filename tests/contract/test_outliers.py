@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 from scipy import sparse
+from sklearn.base import clone
 
 from bsdr_models import (
     BM2PCAClassifier,
@@ -19,8 +20,9 @@ from bsdr_models import (
 )
 from bsdr_models.numerics.latent import Reference
 
+FEW_DRAWS = Sampling(chains=1, draws=100)
 MODELS = {
-    "bsdr": BSDRClassifier(sampling=Sampling(chains=1), random_state=0),
+    "bsdr": BSDRClassifier(temperature=1.0, sampling=FEW_DRAWS, random_state=0),
     "bm2pca": BM2PCAClassifier(loss=HingeLoss(C=1.0), random_state=0),
     "dgplvm": DGPLVMClassifier(random_state=0),
 }
@@ -87,7 +89,7 @@ def test_noise_with_more_features_than_samples_is_not_called_outlying():
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((60, 300)), np.arange(60) % 3
     for name in ("bsdr", "bm2pca"):
-        model = MODELS[name].__class__(**MODELS[name].get_params(deep=False)).fit(X, y)
+        model = clone(MODELS[name]).fit(X, y)
         tail = model.predict_idata(rng.standard_normal((100, 300)))["predictions/tail_probability"]
         assert np.mean(tail < 0.05) < 0.05 + 4 * 0.022
 
@@ -95,7 +97,7 @@ def test_noise_with_more_features_than_samples_is_not_called_outlying():
 @pytest.mark.parametrize(
     "model",
     [
-        BSDRRegressor(sampling=Sampling(chains=1)),
+        BSDRRegressor(sampling=FEW_DRAWS),
         BM2PCARegressor(loss=EpsilonInsensitiveLoss(C=1.0)),
     ],
 )
