@@ -20,7 +20,7 @@ from bsdr_models.bm2pca import HingeLoss
 from bsdr_models.papers import PaperBM2PCAClassifier, PaperBSDRClassifier, PaperDGPLVMClassifier
 
 FAST = {"mode": Mode("py", None)}
-SHORT = {"sampling": Sampling(chains=2, draws=200, tune=200), "random_state": 0}
+SHORT = {"sampling": Sampling(chains=2, draws=100, tune=100), "random_state": 0}
 SLOW = pytest.mark.slow
 FULL_RANK = {**SHORT, "temperature": 1.0}
 

@@ -301,7 +301,7 @@ def test_many_samples():
     assert result.log_score.mean() == pytest.approx(plain.mean(), abs=4e-3)
 
 
-@pytest.mark.parametrize("n_sd", [0, 1, 3, 10])
+@pytest.mark.parametrize("n_sd", [0, 10])
 @pytest.mark.parametrize("d", [5, 60])
 def test_left_out_outliers_are_ratios_of_evidences(n_sd, d):
     """Hyper-parameters without an outlier lie far from those with it."""

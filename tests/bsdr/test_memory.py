@@ -63,7 +63,7 @@ def test_memory_of_prediction_is_linear_in_the_number_of_samples():
         random_state=0,
     )
     model.fit(X, (X[:, 0] > 0.0).astype(int))
-    X_new = rng.standard_normal((8000, 4))
+    X_new = rng.standard_normal((4000, 4))
     model.predict_proba(X_new[:10])  # compiles
     assert peak(lambda: model.predict_proba(X_new)) < FLOAT * len(X_new) ** 2 / 8
     assert peak(lambda: model.transform(X_new)) < FLOAT * len(X_new) ** 2 / 8

@@ -65,7 +65,7 @@ def fitted(short_pymc):
     def fit(engine, target):
         if (engine, target) not in cache:
             kind = KINDS[target == "regression"] if engine == "exact" else PaperBSDRClassifier
-            n_draws = 5 if engine == "nuts" else 60
+            n_draws = 5 if engine == "nuts" else 20
             common = {
                 "sampling__draws": n_draws,
                 "sampling__tune": n_draws,
@@ -334,24 +334,14 @@ def test_alignment_undoes_permutations_and_flips():
     np.testing.assert_array_equal(got["bias"], draws["bias"])
 
 
-@pytest.fixture(scope="module")
-def gibbs():
-    X, y = toy("multiclass")
-    options = {
-        "inference": "gibbs",
-        "sampling__draws": 40,
-        "sampling__tune": 40,
-        "sampling__chains": 2,
-        "random_state": 0,
-    }
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # short chains
-        model = PaperBSDRClassifier(2).set_params(**options).fit(X, y)
-    return model, (X - model.mean_) / model.scale_, np.asarray(y)
+@pytest.fixture
+def gibbs(fitted):
+    model = fitted("gibbs", "multiclass")
+    return model, (toy("multiclass")[0] - model.mean_) / model.scale_
 
 
 def test_draws_of_a_tree_predict_as_the_estimator(gibbs):
-    model, X, _ = gibbs
+    model, X = gibbs
     expected = model.predict_proba(X * model.scale_ + model.mean_)
     turned = model.idata_.copy()
     turned["posterior"] = xr.DataTree(model.idata_["posterior"].to_dataset().transpose())
@@ -370,7 +360,7 @@ def test_draws_of_a_tree_predict_as_the_estimator(gibbs):
     ],
 )
 def test_draws_that_do_not_fit_are_refused(change, message, gibbs):
-    model, X, _ = gibbs
+    model, X = gibbs
     tree = model.idata_.copy()
     tree["posterior"] = xr.DataTree(change(tree["posterior"].to_dataset()))
     with pytest.raises(ValueError, match=message):
@@ -399,7 +389,7 @@ def test_a_fit_of_real_outputs_predicts_them(inference):
             inference=inference,
             n_components=3,
             target="regression",
-            sampling=Sampling(draws=60, tune=60, chains=2),
+            sampling=Sampling(draws=30, tune=30, chains=2),
             random_state=0,
         )
     assert tree.attrs["target"] == "regression"
