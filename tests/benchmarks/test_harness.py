@@ -126,7 +126,6 @@ def test_a_method_that_does_not_exist_somewhere_says_why():
 def test_a_result_has_scores_and_costs():
     found = accuracy.evaluate(WINE, "PCA", 0)
     assert {"accuracy", "log_loss", "brier", "ece", "map", "mib"} <= set(found)
-    assert found["fit_seconds"] > 0.0
     json.dumps(found)
 
 
