@@ -600,6 +600,8 @@ def test_nothing_works_before_the_fit(zoo, kind):
     for attribute in {"idata_", "model_"} & set(dir(type(model))):
         with pytest.raises(NotFittedError):
             getattr(model, attribute)
+    for attribute in ("coef_", "intercept_", "feature_importances_"):
+        assert not hasattr(model, attribute)
 
 
 def test_a_failed_fit_leaves_nothing_of_the_last_one(zoo, kind):

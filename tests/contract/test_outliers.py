@@ -4,7 +4,6 @@ import warnings
 
 import numpy as np
 import pytest
-from scipy import sparse
 from sklearn.base import clone
 
 from bsdr_models import (
@@ -116,17 +115,6 @@ def test_missing_values_are_filled_before_samples_are_compared(fits, wine_split)
     gap = model.predict_idata(X)["predictions"]
     assert np.isfinite(gap["tail_probability"]).all()
     assert gap["q_residual"].mean() < whole.mean()
-
-
-def test_sparse_samples_are_compared_as_dense_ones():
-    rng = np.random.default_rng(0)
-    X = rng.random((60, 30)) * (rng.random((60, 30)) < 0.3)
-    y = np.arange(60) % 2
-    X[:, 0] += y
-    found = BM2PCAClassifier(loss=HingeLoss(C=1.0), random_state=0).fit(sparse.csr_array(X), y)
-    group = found.predict_idata(sparse.csr_array(X))["predictions"]
-    reference = Reference.learn(X, found.components_.T)
-    np.testing.assert_allclose(group["q_residual"], reference.compare(X)["q_residual"], rtol=1e-7)
 
 
 def test_training_samples_of_dgplvm_are_ranked_as_left_out(fits, wine_split):
