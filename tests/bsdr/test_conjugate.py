@@ -208,8 +208,8 @@ def test_the_empty_model():
 
 def test_views_are_scaled_by_what_they_explain():
     rng = np.random.default_rng(3)
-    X = rng.standard_normal((60, 8))
-    y = X[:, :4] @ rng.standard_normal((4, 2)) + 0.2 * rng.standard_normal((60, 2))
+    X = rng.standard_normal((40, 8))
+    y = X[:, :4] @ rng.standard_normal((4, 2)) + 0.2 * rng.standard_normal((40, 2))
     views = np.repeat([0, 1], 4)
     this = BSDRProblem(X=X, y=y, n_labels=2, target="regression", priors=PRIORS, views=views)
     result = fit(this)

@@ -186,19 +186,19 @@ def undrawn_labels(figure):
     return found
 
 
-@pytest.mark.parametrize("loc", ["center", "left"])
-def test_a_title_set_later_replaces_the_heading_above_the_caption(loc):
+def test_a_title_set_later_replaces_the_heading_above_the_caption():
     ax = draw("plot_map")
-    ax.set_title("My title", loc=loc)
     figure = ax.get_figure()
-    figure.draw_without_rendering()
-    shown = [ax.get_title(loc=place) for place in ("left", "center", "right")]
-    assert sorted(shown) == ["", "", "My title"]
-    (heading,) = (text for text in ax.get_children() if _says(text, "My title"))
-    texts = [text for text in ax.texts if text.get_fontsize() == 8.5 and text.get_text()]
-    above = heading.get_window_extent()
-    assert above.y0 >= max(text.get_window_extent().y1 for text in texts)
-    assert above.y1 <= figure.bbox.y1 + 1.0
+    for loc in ("left", "center"):
+        ax.set_title(f"At the {loc}", loc=loc)
+        figure.draw_without_rendering()
+        shown = [ax.get_title(loc=place) for place in ("left", "center", "right")]
+        assert sorted(shown) == ["", "", f"At the {loc}"]
+        (heading,) = (text for text in ax.get_children() if _says(text, f"At the {loc}"))
+        texts = [text for text in ax.texts if text.get_fontsize() == 8.5 and text.get_text()]
+        above = heading.get_window_extent()
+        assert above.y0 >= max(text.get_window_extent().y1 for text in texts)
+        assert above.y1 <= figure.bbox.y1 + 1.0
 
 
 def draw(name, **keywords):
