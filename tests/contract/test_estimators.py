@@ -160,9 +160,7 @@ def test_every_tree_has_the_citation_of_its_model(zoo, kind):
 SEARCHES = {
     "BSDRClassifier": {"temperature": "auto"},
     "BSDRRegressor": {},
-    "PaperBSDRClassifier": {},
     "BM2PCAClassifier": {"loss": None},
-    "PaperBM2PCAClassifier": {},
     "BM2PCARegressor": {"loss": None},
     "DGPLVMClassifier": {"priors": None},
     "PaperDGPLVMClassifier": {},
