@@ -58,7 +58,7 @@ CLASSIFIERS = {
 REGRESSORS = {
     "bsdr_regressor": BSDRRegressor(sampling=Sampling(draws=30), random_state=0),
     "bm2pca_regressor": BM2PCARegressor(
-        loss=EpsilonInsensitiveLoss(C=10.0, calibrate=False), max_iter=100, random_state=0
+        loss=EpsilonInsensitiveLoss(C=10.0, calibrate=False), max_iter=25, random_state=0
     ),
 }
 ESTIMATORS = {**CLASSIFIERS, **REGRESSORS}
