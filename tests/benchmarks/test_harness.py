@@ -40,13 +40,10 @@ def test_a_table_asks_for_what_is_there(name):
             assert rows.place(table, task, table.methods[0]) is not None
 
 
-@pytest.mark.parametrize("name", TABLES)
-def test_tables_have_seeds_by_which_nothing_is_tuned(name):
-    assert set(range(*TABLES[name].seeds)) <= set(REPORTING_SEEDS)
-
-
 def test_roles_of_seeds_do_not_overlap():
     assert not set(TUNING_SEEDS) & set(REPORTING_SEEDS)
+    for table in TABLES.values():
+        assert set(range(*table.seeds)) <= set(REPORTING_SEEDS)
     stored = {line["key"]["seed"] for line in accuracy.read(report.LINES)}
     assert stored
     assert stored <= set(REPORTING_SEEDS)
@@ -126,7 +123,6 @@ def test_a_method_that_does_not_exist_somewhere_says_why():
 def test_a_result_has_scores_and_costs():
     found = accuracy.evaluate(WINE, "PCA", 0)
     assert {"accuracy", "log_loss", "brier", "ece", "map", "mib"} <= set(found)
-    assert found["fit_seconds"] > 0.0
     json.dumps(found)
 
 

@@ -1,5 +1,6 @@
 """The pages of benchmarks say what the stored lines say."""
 
+import functools
 import json
 
 import pytest
@@ -16,10 +17,15 @@ LINES = read(report.LINES)
 MANY_CLASSES = {"ORL", "Yale B"}
 
 
+@functools.cache
+def stored(name):
+    return recorded(TABLES[name], LINES)
+
+
 @pytest.mark.parametrize("name", TABLES)
 def test_pages_are_those_of_the_lines(name):
     """Every comparing sentence, and every cell."""
-    for path, part, text in report.parts(name, recorded(TABLES[name], LINES)):
+    for path, part, text in report.parts(name, stored(name)):
         assert page.read(path, part) == text
 
 
@@ -39,7 +45,7 @@ def test_a_ratio_far_above_that_of_the_page_is_named():
 
 
 def test_every_method_ran_on_every_set():
-    found = report.people_of(recorded(TABLES["people"], LINES))
+    found = report.people_of(stored("people"))
     assert len(SETS) >= 12
     assert found.n_splits >= 3
     counts = found.scores.groupby(["set", "method", "R"]).size()

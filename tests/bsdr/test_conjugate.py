@@ -208,8 +208,8 @@ def test_the_empty_model():
 
 def test_views_are_scaled_by_what_they_explain():
     rng = np.random.default_rng(3)
-    X = rng.standard_normal((60, 8))
-    y = X[:, :4] @ rng.standard_normal((4, 2)) + 0.2 * rng.standard_normal((60, 2))
+    X = rng.standard_normal((40, 8))
+    y = X[:, :4] @ rng.standard_normal((4, 2)) + 0.2 * rng.standard_normal((40, 2))
     views = np.repeat([0, 1], 4)
     this = BSDRProblem(X=X, y=y, n_labels=2, target="regression", priors=PRIORS, views=views)
     result = fit(this)
@@ -301,7 +301,7 @@ def test_many_samples():
     assert result.log_score.mean() == pytest.approx(plain.mean(), abs=4e-3)
 
 
-@pytest.mark.parametrize("n_sd", [0, 1, 3, 10])
+@pytest.mark.parametrize("n_sd", [0, 10])
 @pytest.mark.parametrize("d", [5, 60])
 def test_left_out_outliers_are_ratios_of_evidences(n_sd, d):
     """Hyper-parameters without an outlier lie far from those with it."""

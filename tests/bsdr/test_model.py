@@ -1,5 +1,6 @@
 """PyMC model against SciPy densities."""
 
+import functools
 import math
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from pytensor.compile.mode import Mode
-from scipy import integrate, stats
+from scipy import stats
 from scipy.special import log_ndtr
 
 from bsdr_models.bsdr.model import _centre, build_model, log_choice_probability, log_phi
@@ -72,17 +73,6 @@ def student_log_density(value, shape, rate):
     return stats.t(2 * shape, scale=math.sqrt(rate / shape)).logpdf(value).sum()
 
 
-def adaptive_log_choice(eta, label):
-    """Log P(argmax = label) by adaptive quadrature over the largest utility."""
-    rivals = np.delete(eta, label)
-
-    def integrand(t):
-        return stats.norm.pdf(t, eta[label]) * stats.norm.cdf(t - rivals).prod()
-
-    value, _ = integrate.quad(integrand, eta[label] - 12, eta[label] + 12, epsabs=0, epsrel=1e-11)
-    return math.log(value)
-
-
 def joint_log_density(point, X, y, kind, target):
     Q, W, b = point["projection"], point["weights"], point["bias"]
     total = student_log_density(W, PRIORS.weight_shape, PRIORS.weight_rate)
@@ -102,7 +92,7 @@ def joint_log_density(point, X, y, kind, target):
         return total + normal_log_density(y, eta, tau)
     if target == "multilabel":
         return total + stats.norm.logcdf(np.where(y == 1, eta, -eta)).sum()
-    return total + sum(adaptive_log_choice(eta[n], y[n]) for n in range(N))
+    return total + sum(dense_log_choice(eta[n], y[n]) for n in range(N))
 
 
 @pytest.mark.parametrize(
@@ -120,7 +110,7 @@ def test_log_density_is_the_joint(kind, target):
         target=target,
     )
     log_density = model.compile_logp(jacobian=False, **FAST)
-    for _ in range(3):
+    for _ in range(2):
         point = random_point(kind, target, rng)
         expected = joint_log_density(point, X, y, kind, target)
         # PyMC samples log precisions.
@@ -142,6 +132,7 @@ def test_utilities_outside_the_argmax_region_have_no_density(target):
     assert log_density(start | {"utilities": -start["utilities"]}) == -np.inf
 
 
+@functools.cache
 def compiled_choice(n_labels):
     y, eta = pt.lvector("y"), pt.dmatrix("eta")
     log_prob = log_choice_probability(y, eta, n_labels=n_labels)
@@ -164,7 +155,7 @@ def test_choice_probability_in_the_tails(n_labels):
     """Linear predictors of standard deviation up to 40; the grid is exact to rounding."""
     rng = np.random.default_rng(n_labels)
     evaluate = compiled_choice(n_labels)
-    eta = np.concatenate([rng.normal(scale=s, size=(15, n_labels)) for s in (0.5, 5.0, 40.0)])
+    eta = np.concatenate([rng.normal(scale=s, size=(8, n_labels)) for s in (0.5, 5.0, 40.0)])
     y = rng.integers(0, n_labels, size=len(eta))
     expected = [dense_log_choice(row, label) for row, label in zip(eta, y, strict=True)]
     assert min(expected) < -500
@@ -187,12 +178,11 @@ def test_choice_gradient_is_the_difference_quotient():
         np.testing.assert_allclose(gradient[:, label], quotient, atol=1e-5)
 
 
-@pytest.mark.parametrize("n_labels", [2, 5])
-def test_gradients_are_finite_at_extreme_linear_predictors(n_labels):
+def test_gradients_are_finite_at_extreme_linear_predictors():
     rng = np.random.default_rng(2)
-    eta = rng.choice([-1000.0, 0.0, 1000.0], size=(40, n_labels))
-    y = rng.integers(0, n_labels, size=40)
-    log_prob, gradient = compiled_choice(n_labels)(y, eta)
+    eta = rng.choice([-1000.0, 0.0, 1000.0], size=(40, 3))
+    y = rng.integers(0, 3, size=40)
+    log_prob, gradient = compiled_choice(3)(y, eta)
     assert np.isfinite(log_prob).all()
     assert np.isfinite(gradient).all()
     # The loss against one rival is about d^2 / 4 at a difference d, so the gradient is at most d.

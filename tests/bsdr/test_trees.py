@@ -12,14 +12,12 @@ import xarray as xr
 from sklearn.exceptions import ConvergenceWarning
 
 from bsdr_models import BSDRClassifier, BSDRRegressor, Sampling
-from bsdr_models.bsdr import SPEC
 from bsdr_models.bsdr.problem import label_log_likelihood, regression_log_likelihood
 from bsdr_models.inference import datatree
 from bsdr_models.papers import PaperBSDRClassifier
 from bsdr_models.papers.bsdr import SAMPLING, Optimization, Priors, fit, predict
 from bsdr_models.papers.bsdr.draws import BSDRDraws
 from bsdr_models.papers.reading import stack_draws
-from bsdr_models.papers.trees import align, name_dims
 
 N, D, R, K = 40, 5, 2, 3
 FEATURES = [f"gene_{i}" for i in range(D)]
@@ -65,7 +63,7 @@ def fitted(short_pymc):
     def fit(engine, target):
         if (engine, target) not in cache:
             kind = KINDS[target == "regression"] if engine == "exact" else PaperBSDRClassifier
-            n_draws = 5 if engine == "nuts" else 60
+            n_draws = 5 if engine == "nuts" else 20
             common = {
                 "sampling__draws": n_draws,
                 "sampling__tune": n_draws,
@@ -293,65 +291,14 @@ def test_large_variables_are_left_out(monkeypatch):
     az.summary(tree, var_names=["coef"])
 
 
-def test_alignment_undoes_permutations_and_flips():
-    rng = np.random.default_rng(63)
-    chains, n_draws, r = 2, 30, 3
-    size = (chains, n_draws)
-    draws = {
-        "projection": 2.0 * rng.standard_normal((7, r)) + 0.1 * rng.standard_normal((*size, 7, r)),
-        "weights": 2.0 * rng.standard_normal((r, K)) + 0.1 * rng.standard_normal((*size, r, K)),
-        "latent": rng.standard_normal((*size, 4, r)),
-        "weight_precision": rng.random((*size, r, K)),
-        "projection_precision": rng.random((*size, 7, r)),
-        "bias": rng.standard_normal((*size, K)),
-    }
-    axes = {"projection": 3, "weights": 2, "weight_precision": 2, "latent": 3}
-    axes["projection_precision"] = 3
-    mixed = {name: values.copy() for name, values in draws.items()}
-    for index in np.ndindex(size):
-        order, sign = rng.permutation(r), rng.choice([-1.0, 1.0], r)
-        for name, axis in axes.items():
-            values = draws[name][index].take(order, axis=axis - 2)
-            if not name.endswith("precision"):
-                shape = [1] * values.ndim
-                shape[axis - 2] = r
-                values = values * sign.reshape(shape)
-            mixed[name][index] = values
-    aligned = align(name_dims(mixed, SPEC.variables), SPEC)
-    got = {name: each.values for name, each in aligned.items()}
-    for name in ("projection", "weights"):
-        assert got[name].std(axis=(0, 1)).max() < 0.2  # it was 2 before
-        assert mixed[name].std(axis=(0, 1)).max() > 1.0
-    coef = draws["projection"] @ draws["weights"]
-    np.testing.assert_allclose(got["projection"] @ got["weights"], coef, rtol=1e-10)
-    np.testing.assert_allclose(
-        got["latent"] @ got["weights"], draws["latent"] @ draws["weights"], rtol=1e-10
-    )
-    # Precisions are permuted as their entries are.
-    pairs = np.sort((got["projection"] ** 2 * got["projection_precision"]).sum(axis=(2, 3)))
-    expected = np.sort((draws["projection"] ** 2 * draws["projection_precision"]).sum(axis=(2, 3)))
-    np.testing.assert_allclose(pairs, expected, rtol=1e-10)
-    np.testing.assert_array_equal(got["bias"], draws["bias"])
-
-
-@pytest.fixture(scope="module")
-def gibbs():
-    X, y = toy("multiclass")
-    options = {
-        "inference": "gibbs",
-        "sampling__draws": 40,
-        "sampling__tune": 40,
-        "sampling__chains": 2,
-        "random_state": 0,
-    }
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # short chains
-        model = PaperBSDRClassifier(2).set_params(**options).fit(X, y)
-    return model, (X - model.mean_) / model.scale_, np.asarray(y)
+@pytest.fixture
+def gibbs(fitted):
+    model = fitted("gibbs", "multiclass")
+    return model, (toy("multiclass")[0] - model.mean_) / model.scale_
 
 
 def test_draws_of_a_tree_predict_as_the_estimator(gibbs):
-    model, X, _ = gibbs
+    model, X = gibbs
     expected = model.predict_proba(X * model.scale_ + model.mean_)
     turned = model.idata_.copy()
     turned["posterior"] = xr.DataTree(model.idata_["posterior"].to_dataset().transpose())
@@ -370,7 +317,7 @@ def test_draws_of_a_tree_predict_as_the_estimator(gibbs):
     ],
 )
 def test_draws_that_do_not_fit_are_refused(change, message, gibbs):
-    model, X, _ = gibbs
+    model, X = gibbs
     tree = model.idata_.copy()
     tree["posterior"] = xr.DataTree(change(tree["posterior"].to_dataset()))
     with pytest.raises(ValueError, match=message):
@@ -399,7 +346,7 @@ def test_a_fit_of_real_outputs_predicts_them(inference):
             inference=inference,
             n_components=3,
             target="regression",
-            sampling=Sampling(draws=60, tune=60, chains=2),
+            sampling=Sampling(draws=30, tune=30, chains=2),
             random_state=0,
         )
     assert tree.attrs["target"] == "regression"

@@ -30,13 +30,14 @@ from bsdr_models.papers.bsdr import SAMPLING
 
 FEW_DRAWS = {
     "inference": "gibbs",
-    "sampling__draws": 12,
-    "sampling__tune": 12,
+    "sampling__draws": 8,
+    "sampling__tune": 6,
     "sampling__chains": 2,
 }
 EXACT = {"sampling__chains": 1, "sampling__draws": 16, "temperature": 1.0, "random_state": 0}
 BSDR_PAPER = {"optimization__max_iter": 15, "random_state": 0}
-FREE = {"loss__calibrate": False, "random_state": 0}
+FREE = {"loss__C": 1.0, "loss__calibrate": False, "random_state": 0}
+BM2PCA_PAPER = {"max_iter": 25, "random_state": 0}
 
 CLASSIFIERS = {
     "bsdr": BSDRClassifier().set_params(**EXACT),
@@ -46,7 +47,7 @@ CLASSIFIERS = {
     ),
     "bsdr_gibbs": PaperBSDRClassifier(priors=SAMPLING, random_state=0).set_params(**FEW_DRAWS),
     "bm2pca": BM2PCAClassifier().set_params(**FREE),
-    "bm2pca_paper": PaperBM2PCAClassifier(2, random_state=0),
+    "bm2pca_paper": PaperBM2PCAClassifier(2).set_params(**BM2PCA_PAPER),
     "bm2pca_gibbs": PaperBM2PCAClassifier(2, random_state=0).set_params(**FEW_DRAWS),
     "dgplvm": DGPLVMClassifier(random_state=0),
     "dgplvm_limit": DGPLVMClassifier(priors=DGPLVMPriors(weight=np.inf), random_state=0),
@@ -57,18 +58,18 @@ CLASSIFIERS = {
 REGRESSORS = {
     "bsdr_regressor": BSDRRegressor(sampling=Sampling(draws=30), random_state=0),
     "bm2pca_regressor": BM2PCARegressor(
-        loss=EpsilonInsensitiveLoss(calibrate=False), random_state=0
+        loss=EpsilonInsensitiveLoss(C=10.0, calibrate=False), max_iter=25, random_state=0
     ),
 }
 ESTIMATORS = {**CLASSIFIERS, **REGRESSORS}
 # One of each class, the quickest.
 KINDS = {
+    "BM2PCAClassifier": ESTIMATORS["bm2pca"],
+    "BM2PCARegressor": ESTIMATORS["bm2pca_regressor"],
     "BSDRClassifier": ESTIMATORS["bsdr"],
     "BSDRRegressor": ESTIMATORS["bsdr_regressor"],
     "PaperBSDRClassifier": ESTIMATORS["bsdr_paper"],
-    "BM2PCAClassifier": ESTIMATORS["bm2pca"],
     "PaperBM2PCAClassifier": ESTIMATORS["bm2pca_paper"],
-    "BM2PCARegressor": ESTIMATORS["bm2pca_regressor"],
     "DGPLVMClassifier": ESTIMATORS["dgplvm_limit"],
     "PaperDGPLVMClassifier": ESTIMATORS["dgplvm_paper"],
 }
@@ -177,6 +178,16 @@ def in_turn(forms, cases):
     cases = list(cases)
     n_pairs = max(len(forms), len(cases))
     return [(forms[i % len(forms)], cases[i % len(cases)]) for i in range(n_pairs)]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def few_draws():
+    """Of fits by mean field, and of the predictions of these, in this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bsdr_models.papers.bsdr.fitting.N_DRAWS", 500)
+        patch.setattr("bsdr_models.papers.bsdr.draws.N_DRAWS", 500)
+        patch.setattr("bsdr_models.papers.bm2pca.fitting.count_draws", lambda *_: 60)
+        yield
 
 
 @pytest.fixture

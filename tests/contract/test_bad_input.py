@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import sparse
-from sklearn.exceptions import ConvergenceWarning, DataConversionWarning, NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from bsdr_models import (
     BM2PCAPriors,
@@ -231,40 +231,17 @@ ROWS_TAKEN = {
     "offset_1e6": lambda X: X + 1e6,
     "bool": lambda X: np.median(X, axis=0) < X,
 }
-# Float64 in other words.
-TYPES_TAKEN = {
-    "objects": lambda X: X.astype(object),
-    "numbers_as_text": lambda X: X.astype(str),
-    "integers": lambda X: (10 * X).astype(np.int32),
-    "whole_bytes": lambda X: (10 * X).astype(np.uint8),
-    "float32": lambda X: X.astype(np.float32),
-    "fortran_order": np.asfortranarray,
-    "nested_lists": lambda X: X.tolist(),
-    "no_mask": lambda X: np.ma.masked_greater(X, 100.0),
-}
-
-
-def assert_taken(zoo, model, X, y, score):
-    zoo.fit(model, X, y)
-    zoo.assert_finite(model, X)
-    assert model.score(X, y) > score
-    if hasattr(model, "transform"):
-        assert model.transform(X).dtype == np.float64
 
 
 @pytest.mark.filterwarnings("ignore:.*samples that resemble each other")
 @pytest.mark.in_turn("kind", ROWS_TAKEN)
 def test_rows_are_taken(zoo, kind, case):
-    model = zoo.make(kind)
+    X, y, model = ROWS_TAKEN[case](zoo.X), zoo.target(kind), zoo.make(kind)
     if case == "one_feature" and not kind.endswith("GPLVMClassifier"):
         model.set_params(n_components=1)
-    assert_taken(zoo, model, ROWS_TAKEN[case](zoo.X), zoo.target(kind), 0.5)
-
-
-@pytest.mark.parametrize("case", TYPES_TAKEN)
-def test_types_are_taken(zoo, case):
-    kind = "PaperBSDRClassifier"
-    assert_taken(zoo, zoo.make(kind), TYPES_TAKEN[case](zoo.X), zoo.target(kind), 0.75)
+    zoo.fit(model, X, y)
+    zoo.assert_finite(model, X)
+    assert model.score(X, y) > 0.5
 
 
 FEW_ROWS = {"two": [0, 20], "three": [0, 20, 40], "two_of_each": [0, 1, 20, 21]}
@@ -437,7 +414,10 @@ LABELS_TAKEN = {
 }
 
 
-@pytest.mark.in_turn("classifier", LABELS_TAKEN)
+@pytest.mark.parametrize(
+    ("classifier", "case"),
+    [*(("bsdr_paper", case) for case in LABELS_TAKEN), ("bm2pca", "days"), ("dgplvm", "text")],
+)
 def test_labels_come_back_as_they_went_in(zoo, classifier, case):
     labels = LABELS_TAKEN[case]
     model = zoo.fit(zoo.make(classifier), zoo.X, labels[zoo.y])
@@ -473,17 +453,6 @@ def test_two_classes_of_truth_values(zoo, classifier):
     assert model.score(X, y) > 0.9
     if hasattr(model, "decision_function"):
         assert model.decision_function(X).shape == (45,)
-
-
-@pytest.mark.parametrize("classifier", ["bsdr_paper", "bm2pca"])
-def test_labels_in_a_column_are_read_with_a_warning(zoo, classifier):
-    X, y = zoo.X, zoo.y[:, None]
-    with pytest.warns(DataConversionWarning, match="column-vector"):
-        model = zoo.fit(zoo.make(classifier), X, y)
-    assert model.predict(X).shape == (45,)
-    if hasattr(model, "idata_"):
-        assert model.idata_["observed_data/y"].shape == (45,)
-        assert model.predict_idata(X, y)["predictions/y"].shape == (45,)
 
 
 def test_a_class_of_one_row_is_kept_with_a_warning(zoo, classifier):
@@ -631,6 +600,8 @@ def test_nothing_works_before_the_fit(zoo, kind):
     for attribute in {"idata_", "model_"} & set(dir(type(model))):
         with pytest.raises(NotFittedError):
             getattr(model, attribute)
+    for attribute in ("coef_", "intercept_", "feature_importances_"):
+        assert not hasattr(model, attribute)
 
 
 def test_a_failed_fit_leaves_nothing_of_the_last_one(zoo, kind):

@@ -68,7 +68,7 @@ GRIDS = {
     },
     "BSDRRegressor": {"n_components": [1, 2], "sampling__chains": [1]},
     "BM2PCAClassifier": {"loss__C": [1.0, 10.0], "max_iter": [30]},
-    "BM2PCARegressor": {"loss__C": [1.0, 3.0], "priors": [BM2PCAPriors()]},
+    "BM2PCARegressor": {"priors": [BM2PCAPriors()]},
     "DGPLVMClassifier": {"priors__weight": [1.0, np.inf], "priors": [DGPLVMPriors(weight=8.0)]},
 }
 
@@ -133,9 +133,10 @@ def test_trees_of_predictions_are_those_of_the_methods(zoo, name):
 
 @pytest.mark.parametrize("name", ["bsdr", "bsdr_paper", "bm2pca", "dgplvm"])
 def test_a_progress_bar_is_shown_on_request_and_changes_no_prediction(zoo, name, capfd):
-    shown = zoo.fit(zoo.make(name, progressbar=True), zoo.X, zoo.y)
+    model = zoo.make(name, **{"loss__C": None} if name == "bm2pca" else {})
+    shown = zoo.fit(clone(model).set_params(progressbar=True), zoo.X, zoo.y)
     assert "".join(capfd.readouterr()).strip()
-    quiet = zoo.fit(zoo.make(name), zoo.X, zoo.y)
+    quiet = zoo.fit(model, zoo.X, zoo.y)
     assert not "".join(capfd.readouterr())
     np.testing.assert_array_equal(shown.predict_proba(zoo.X), quiet.predict_proba(zoo.X))
 
@@ -145,8 +146,8 @@ def test_a_progress_bar_is_shown_on_request_and_changes_no_prediction(zoo, name,
 def test_options_are_searched_whether_given_or_not(zoo, given):
     model = zoo.make("BSDRClassifier", n_components=1, sampling=given)
     assert clone(model).set_params(**model.get_params()).sampling == given
-    search = GridSearchCV(model, {"sampling__draws": [8, 12]}, cv=2).fit(zoo.X, zoo.y)
-    assert search.best_estimator_.get_params()["sampling__draws"] in (8, 12)
+    search = GridSearchCV(model, {"sampling__draws": [8]}, cv=2).fit(zoo.X[::3], zoo.y[::3])
+    assert search.best_estimator_.get_params()["sampling__draws"] == 8
 
 
 def test_every_tree_has_the_citation_of_its_model(zoo, kind):
@@ -159,9 +160,7 @@ def test_every_tree_has_the_citation_of_its_model(zoo, kind):
 SEARCHES = {
     "BSDRClassifier": {"temperature": "auto"},
     "BSDRRegressor": {},
-    "PaperBSDRClassifier": {},
     "BM2PCAClassifier": {"loss": None},
-    "PaperBM2PCAClassifier": {},
     "BM2PCARegressor": {"loss": None},
     "DGPLVMClassifier": {"priors": None},
     "PaperDGPLVMClassifier": {},

@@ -34,9 +34,9 @@ SEARCHES = pytest.mark.parametrize(
 def samples(seed=0):
     """Three classes; the labels of a few samples are wrong."""
     rng = np.random.default_rng(seed)
-    X = rng.standard_normal((90, 4))
+    X = rng.standard_normal((45, 4))
     y = (X @ rng.standard_normal((4, 3))).argmax(axis=1)
-    return X, np.where(rng.random(90) < 0.05, rng.integers(3, size=90), y)
+    return X, np.where(rng.random(45) < 0.05, rng.integers(3, size=45), y)
 
 
 def fails_after(function, calls, value):
@@ -138,7 +138,7 @@ def test_equal_class_means_are_no_signal(seed):
 @pytest.mark.parametrize(
     "model",
     [
-        BSDRClassifier(sampling=Sampling(draws=20), random_state=0),
+        BSDRClassifier(sampling=Sampling(draws=20, chains=1), random_state=0),
         BM2PCAClassifier(random_state=0),
         DGPLVMClassifier(random_state=0),
     ],

@@ -91,16 +91,6 @@ def test_a_fit_that_warns_as_an_error_is_no_fit(zoo, public):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_transformers_give_arrays_if_configured_to_give_frames(zoo, public):
-    for name, model in public.items():
-        with sklearn.config_context(transform_output="pandas"):
-            found = sklearn.clone(model).fit(zoo.X, zoo.target(name))
-        if hasattr(found, "predict"):
-            expected = fitted_already(zoo, name, model).predict(zoo.X)
-            np.testing.assert_array_equal(found.predict(zoo.X), expected)
-
-
-@pytest.mark.filterwarnings("ignore")
 def test_a_comparison_gives_arrays_if_configured_to_give_frames(zoo):
     with sklearn.config_context(transform_output="pandas"):
         short = dict.fromkeys(COMPARED, GaussianNB())
@@ -110,12 +100,12 @@ def test_a_comparison_gives_arrays_if_configured_to_give_frames(zoo):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_errors_of_rounding_that_raise_change_nothing(zoo, public):
+def test_settings_of_the_process_change_nothing(zoo, public):
+    """Errors of rounding that raise, and frames in place of arrays."""
     for name, model in public.items():
-        y = zoo.target(name)
         fitted = fitted_already(zoo, name, model)
-        with np.errstate(all="raise"):
-            found = sklearn.clone(model).fit(zoo.X, y)
+        with np.errstate(all="raise"), sklearn.config_context(transform_output="pandas"):
+            found = sklearn.clone(model).fit(zoo.X, zoo.target(name))
             for method in ("predict", "predict_proba", "transform"):
                 if hasattr(found, method):
                     expected = getattr(fitted, method)(zoo.X)
@@ -150,19 +140,16 @@ def test_threads_leave_the_process_as_it_was(zoo):
 
 @pytest.mark.filterwarnings("ignore")
 def test_two_fits_of_one_estimator_raise(zoo):
-    for name in ("BSDRClassifier", "PaperBM2PCAClassifier"):
-        model = zoo.make(name)
-        y = zoo.target(name)
-        errors = []
-        barrier = threading.Barrier(2)
+    model, barrier, errors = zoo.make("BM2PCAClassifier"), threading.Barrier(2), []
 
-        def fit(model=model, errors=errors, barrier=barrier, y=y):
-            barrier.wait()
-            try:
-                model.fit(zoo.X, y)
-            except Exception as error:
-                errors.append(error)
+    def fit():
+        barrier.wait()
+        try:
+            model.fit(zoo.X, zoo.y)
+        except Exception as error:
+            errors.append(error)
 
-        in_threads(fit, fit)
-        if not errors:  # one after the other
-            np.testing.assert_array_equal(model.predict(zoo.X), zoo.fitted(name).predict(zoo.X))
+    in_threads(fit, fit)
+    if not errors:  # one after the other
+        expected = zoo.fitted("BM2PCAClassifier").predict(zoo.X)
+        np.testing.assert_array_equal(model.predict(zoo.X), expected)

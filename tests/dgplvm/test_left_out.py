@@ -337,14 +337,12 @@ def test_settings_without_left_out_samples_are_those_of_their_prior():
 @pytest.mark.parametrize("given", [{"width": 1.3}, {"noise": 0.07}])
 def test_a_given_setting_is_kept(given):
     X, y = classes()
-    search = DGPLVMOptimization(max_iter=200)
+    search = DGPLVMOptimization(max_iter=50)
     model = fitted(X, y, mapping=DGPLVMMapping(**given), optimization=search)
-    free = fitted(X, y, optimization=search)
-    for name, value in {"width": None, "noise": None, **given}.items():
+    for name, candidates in {"width": WIDTHS, "noise": NOISES}.items():
         found = getattr(model, f"map_{name}_")
-        assert found == pytest.approx(value or found, rel=1e-12)
-        candidates = {"width": WIDTHS, "noise": NOISES}[name]
-        assert min(candidates) < getattr(free, f"map_{name}_") < max(candidates)
+        assert found == pytest.approx(given.get(name, found), rel=1e-12)
+        assert min(candidates) < found < max(candidates)
 
 
 # ------------------------------------------------------------------------------------ whole fits
@@ -400,7 +398,7 @@ def test_values_that_no_training_sample_can_have_are_set_to_the_largest():
     np.testing.assert_array_equal(tree["out_of_range"], model.out_of_range(far))
 
 
-@pytest.mark.parametrize("metric", ["auto", "unit", "identity"])
+@pytest.mark.parametrize("metric", ["auto", "identity"])
 def test_derivatives_of_the_mapping(metric):
     """The mean over training samples, in features of unit variance."""
     X, y = classes(d=6)

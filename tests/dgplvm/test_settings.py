@@ -1,13 +1,10 @@
 """Arguments of the estimator, resolution of defaults, scales and priors."""
 
-import math
 from functools import partial
 
 import numpy as np
 import pytest
-from scipy import stats
 
-from bsdr_models.dgplvm.priors import BOX, LogNormal
 from bsdr_models.dgplvm.problem import choose_criterion
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.papers.dgplvm import fitting as paper
@@ -74,18 +71,3 @@ def test_common_scale_with_mixed_sizes_and_constant_features():
     np.testing.assert_allclose(scaled[:, 1:], 0.0, atol=1e-140)
     assert np.isfinite(scaler.inverse(scaled)).all()
     np.testing.assert_allclose(scaler.inverse(scaled)[:, 2], 7.0)
-
-
-@pytest.mark.parametrize(("median", "log_sd"), [(1.0, 1.0), (0.3, 0.15), (20.0, 3.0)])
-@pytest.mark.parametrize("log_value", [-3.0, 0.0, 0.7, 5.0])
-def test_density_of_the_logarithm(median, log_sd, log_value):
-    prior = LogNormal(median, log_sd)
-    value, slope = prior.negative_log_density(log_value)
-    centre = math.log(median)
-    np.testing.assert_allclose(prior.bounds, (centre - BOX * log_sd, centre + BOX * log_sd))
-    expected = stats.norm(math.log(median), log_sd)
-    np.testing.assert_allclose(value, -expected.logpdf(log_value), rtol=1e-12)
-    h = 1e-3
-    at = [-expected.logpdf(log_value + k * h) for k in (-2, -1, 1, 2)]
-    difference = (8.0 * (at[2] - at[1]) - (at[3] - at[0])) / (12.0 * h)
-    np.testing.assert_allclose(slope, difference, rtol=1e-8, atol=1e-8)

@@ -18,12 +18,10 @@ N, D, K = 40, 5, 3
 FEATURES = [f"gene_{i}" for i in range(D)]
 NAMES = np.array(["ham", "spam", "tofu"], dtype=object)
 MODELS = {
-    "default": {},
     "limit": {"priors__weight": np.inf},
     "three": {"n_components": 3},
+    "starts": {"optimization__n_restarts": 4, "unlabeled": "?"},
     "paper": {"optimization__max_iter": 40},
-    "unlabelled": {"unlabeled": "?"},
-    "starts": {"optimization__n_restarts": 4},
 }
 every_model = pytest.mark.parametrize("name", MODELS)
 BY_MAP = [name for name in MODELS if name != "paper"]
@@ -34,7 +32,7 @@ def toy(name):
     index = rng.permutation(np.arange(N) % K)
     X = 10.0 + 1.5 * rng.standard_normal((K, D))[index] + rng.standard_normal((N, D))
     y = NAMES[index]
-    if name == "unlabelled":
+    if name == "starts":
         y[::4] = "?"
     return pd.DataFrame(X, columns=FEATURES), y
 

@@ -50,8 +50,7 @@ def test_sparse_samples_are_those_with_zeros_and_missing_values_are_at_the_mean(
     )
 
 
-@pytest.mark.parametrize("common", [0, 5])
-@pytest.mark.parametrize("skewed", [False, True])
+@pytest.mark.parametrize(("common", "skewed"), [(0, False), (5, True)])
 def test_shuffled_labels_seldom_find_a_feature(common, skewed):
     """At a rate of .1, one run in ten at most; by chance more than 25 of 120 with p = .0002."""
     n_runs = 0

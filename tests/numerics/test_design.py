@@ -67,46 +67,27 @@ def test_spectral_ridge_is_the_dense_one_in_rotated_coordinates(shape, rank_defi
     np.testing.assert_allclose(spectral.row_variance(rows, phi, variance), expected, rtol=1e-8)
 
 
-class UnitNormals:
-    """Hands out unit vectors along axis 1, a new one for each chain, over successive calls."""
-
-    def __init__(self):
-        self.used = 0
-
-    def standard_normal(self, shape):
-        out = np.zeros(shape)
-        for i in range(shape[1]):
-            out[1 + self.used + i, i] = 1.0
-        self.used += shape[1]
-        return out
-
-
 @pytest.mark.parametrize(("n", "d"), [(9, 4), (7, 60), (60, 50), (5, 5)])
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("scale", [0.0, 1.7])
-def test_mean_and_covariance_of_draws_are_those_of_the_ridge(n, d, shared, scale):
+def test_mean_and_covariance_of_draws_are_those_of_the_ridge(conditionals, n, d, shared, scale):
+    """Columns are independent of each other."""
     rng = np.random.default_rng(1)
     X, linear = rng.standard_normal((n, d)), rng.standard_normal((n, 2))
-    phi, c = rng.gamma(2.0, size=1 if shared else d), 1 + d + n
-    draws = DenseDesign(X).draw(
-        np.tile(linear, (c, 1, 1)), np.tile(phi, (c, 1)), np.full(c, scale), rng=UnitNormals()
-    )
+    phi = rng.gamma(2.0, size=1 if shared else d)
+
+    def draw(probe, c):
+        tiled = np.tile(linear, (c, 1, 1)), np.tile(phi, (c, 1)), np.full(c, scale)
+        return DenseDesign(X).draw(*tiled, rng=probe)
+
+    mean, cov = conditionals.normal_law(draw, 2 * (d + n))
     precision = phi * np.eye(d) + scale * X.T @ X
-    mean = np.linalg.solve(precision, X.T @ linear)
-    np.testing.assert_allclose(draws[0], mean, rtol=1e-8, atol=1e-10)
-    for root in np.moveaxis(draws[1:] - draws[0], 2, 0):  # (noise, D)
-        np.testing.assert_allclose(root.T @ root @ precision, np.eye(d), atol=1e-8)
-
-
-@pytest.mark.parametrize(("n", "d"), [(8, 3), (3, 8)])
-@pytest.mark.parametrize("shared", [False, True])
-def test_chains_and_columns_draw_independently(n, d, shared):
-    rng = np.random.default_rng(2)
-    dense, phi = DenseDesign(rng.standard_normal((n, d))), np.ones((3000, 1 if shared else d))
-    draws = dense.draw(np.zeros((3000, n, 2)), phi, np.ones(3000), rng=rng)
-    for other in (draws[:1500, :, 1], draws[1500:, :, 0]):
-        correlation = np.corrcoef(draws[:1500, :, 0].T, other.T)[:d, d:]
-        assert np.abs(correlation).max() < 5.0 / np.sqrt(1500)
+    expected = np.linalg.solve(precision, X.T @ linear)
+    np.testing.assert_allclose(mean.reshape(d, 2), expected, rtol=1e-8, atol=1e-10)
+    cov = cov.reshape(d, 2, d, 2)
+    for j in range(2):
+        np.testing.assert_allclose(cov[:, j, :, j] @ precision, np.eye(d), atol=1e-8)
+    np.testing.assert_allclose(cov[:, 0, :, 1], 0.0, atol=1e-12)
 
 
 def classes(n, d, k, rng):

@@ -67,30 +67,19 @@ def test_an_indefinite_matrix_is_named():
         factorise_inplace(np.asfortranarray(matrix), name="row covariance")
 
 
-class UnitNormals:
-    """A draw is an affine map of standard normals, which these read off: zeros for the first
-    matrix of a stack, the i-th unit vector for the i-th after it.
-    """
-
-    def standard_normal(self, shape):
-        out = np.zeros(shape)
-        flat = out.reshape(shape[0], -1)
-        flat[1:] = np.eye(shape[0] - 1, flat.shape[1])
-        return out
-
-
 @pytest.mark.parametrize("p", [4, 49])  # at once, and one by one
-def test_mean_and_covariance_are_those_of_the_precision(p):
+def test_mean_and_covariance_are_those_of_the_precision(conditionals, p):
     rng, m = np.random.default_rng(34), 3
     root = rng.standard_normal((p, p + 2))
     precision, linear = root @ root.T, rng.standard_normal((p, m))
-    copies = (1 + p * m, 1, 1)
-    draws = draw_normal(
-        np.tile(precision, copies), np.tile(linear, copies), name="P", rng=UnitNormals()
-    )
-    np.testing.assert_allclose(precision @ draws[0], linear, atol=1e-10)
-    spread = (draws[1:] - draws[0]).reshape(p * m, p * m)
-    cov = (spread.T @ spread).reshape(p, m, p, m)
+
+    def draw(probe, c):
+        tiled = np.tile(precision, (c, 1, 1)), np.tile(linear, (c, 1, 1))
+        return draw_normal(*tiled, name="P", rng=probe)
+
+    mean, cov = conditionals.normal_law(draw, p * m)
+    np.testing.assert_allclose(precision @ mean.reshape(p, m), linear, atol=1e-10)
+    cov = cov.reshape(p, m, p, m)
     for j in range(m):
         np.testing.assert_allclose(cov[:, j, :, j] @ precision, np.eye(p), atol=1e-9)
     np.testing.assert_allclose(cov[:, 0, :, 1], 0.0, atol=1e-12)

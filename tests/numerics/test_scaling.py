@@ -69,7 +69,7 @@ def test_centring_alone_refuses_training_samples_that_are_too_large():
         Scaler.fit(X, standardize=False).transform(X)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     X=arrays(np.float64, (6, 2), elements=st.floats(allow_nan=False, allow_infinity=False)),
     standardize=st.booleans(),
@@ -87,7 +87,7 @@ def test_any_finite_samples_are_scaled_or_refused(X, standardize):
         np.testing.assert_allclose(got.std(axis=0), 1.0, rtol=1e-6)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     X=arrays(np.float64, (6, 3), elements=st.floats(-1e6, 1e6)),
     missing=arrays(np.bool_, (6, 3)),

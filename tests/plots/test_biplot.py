@@ -62,7 +62,7 @@ def test_a_component_that_is_switched_off_is_named(tree):
 
 def placed(ax):
     """Boxes of the names, in pixels."""
-    ax.get_figure().canvas.draw()
+    ax.get_figure().draw_without_rendering()
     return [
         Text.get_window_extent(text) for text in ax.texts if text.get_text() and text.get_visible()
     ]

@@ -3,14 +3,16 @@
 import numpy as np
 import pytest
 from scipy.stats import entropy
+from sklearn.base import clone
 from sklearn.datasets import load_iris
 
-from bsdr_models import BSDRClassifier
+from bsdr_models import BSDRClassifier, Sampling
 from bsdr_models.numerics.latent import q_limit, t2_limit
 from bsdr_models.plots import map_table, plot_outliers
 from bsdr_models.plots._style import MARKERS, PALETTE, color, marker
 
-EXACT = {"temperature": 1.0, "random_state": 0}
+FEW_DRAWS = Sampling(draws=40, chains=1)
+MODEL = BSDRClassifier(temperature=1.0, sampling=FEW_DRAWS, random_state=0)
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* samples are unlike the training samples")
 
@@ -23,7 +25,7 @@ def note_of(ax):
 @pytest.fixture(scope="module")
 def iris():
     X, y = load_iris(return_X_y=True)
-    model = BSDRClassifier().set_params(**EXACT).fit(X[::2], y[::2])
+    model = clone(MODEL).fit(X[::2], y[::2])
     new = X[1::2].copy()
     new[3] += 30.0
     tree = model.idata_.copy()
@@ -54,7 +56,7 @@ def test_a_tree_that_lost_its_reference_is_told_so(iris):
 
 def test_a_map_that_misses_nothing_has_no_limit_of_q():
     X, y = load_iris(return_X_y=True)
-    model = BSDRClassifier().set_params(**EXACT).fit(X[:, :1].repeat(2, axis=1), y)
+    model = clone(MODEL).fit(X[:, :1].repeat(2, axis=1), y)
     ax = plot_outliers(model.idata_)
     assert "no residual" in note_of(ax)
     assert [line.get_gid() for line in ax.lines] == ["t2-limit"]

@@ -66,6 +66,14 @@ def new(wine_predictions, with_plane):
     return with_plane(wine_predictions)
 
 
+@pytest.fixture(scope="module")
+def drawn(new):
+    """Its map, not to be changed."""
+    ax = plot_map(new)
+    ax.get_figure().draw_without_rendering()
+    return ax
+
+
 # ---------------------------------------------------------------- agreement with the model
 
 FITTED = {
@@ -109,9 +117,9 @@ def test_the_grid_has_the_axes_of_the_coordinates(n_components, dims):
     np.testing.assert_allclose(found["class_probability"], np.exp(expected))
 
 
-def test_the_picture_has_the_colour_of_the_most_probable_class(new):
+def test_the_picture_has_the_colour_of_the_most_probable_class(new, drawn):
     dataset = new["predictions"].to_dataset()
-    image = background(plot_map(new))
+    image = background(drawn)
     left, right, bottom, top = image.get_extent()
     pixels = np.asarray(image.get_array())
     low, high = axis_limits(dataset["latent_mean"].values)
@@ -138,9 +146,9 @@ def test_steps_of_the_background_are_told_apart_in_grey(shade):
 # ---------------------------------------------------------------- header and verdict
 
 
-def test_the_header_has_the_log_loss_of_scikit_learn(new):
+def test_the_header_has_the_log_loss_of_scikit_learn(new, drawn):
     dataset = new["predictions"].to_dataset()
-    text = header(plot_map(new))
+    text = header(drawn)
     order = np.argsort(dataset["outcome"].values)
     labels = dataset["outcome"].values[order]
     expected = log_loss(dataset["y"], dataset["probability"].values[:, order], labels=labels)
@@ -163,11 +171,11 @@ def test_without_evidence_there_is_no_background(new):
     assert "Not shown to be better than chance, hence without background; gain" in header(ax)
 
 
-def test_training_samples_in_the_latent_space_are_watermarked(wine, new):
+def test_training_samples_in_the_latent_space_are_watermarked(wine, drawn):
     ax = plot_map(wine)
     assert artists(ax, "watermark")
     assert "separation here is no evidence" in header(ax)
-    assert not artists(plot_map(new), "watermark")
+    assert not artists(drawn, "watermark")
 
 
 def test_training_samples_are_drawn_where_they_were_predicted_without_their_labels():
@@ -199,7 +207,7 @@ def test_training_samples_are_drawn_where_they_were_predicted_without_their_labe
     assert not artists(latent, "wrong") + artists(latent, "doubtful")
 
 
-def test_a_map_that_contradicts_the_predictions_says_so(new):
+def test_a_map_that_contradicts_the_predictions_says_so(new, drawn):
     dataset = new["predictions"].to_dataset()
     turned = dataset["class_probability"].roll(outcome=1, roll_coords=False)
     tree = new.copy()
@@ -207,7 +215,7 @@ def test_a_map_that_contradicts_the_predictions_says_so(new):
     assert "Careful: 100% of the samples lie in the colour of another class" in header(
         plot_map(tree)
     )
-    assert "Careful" not in header(plot_map(new))
+    assert "Careful" not in header(drawn)
 
 
 # ---------------------------------------------------------------- points
@@ -321,15 +329,13 @@ def test_samples_without_targets_are_plain(make_predictions, wine):
 # ---------------------------------------------------------------- uncertainty
 
 
-def test_a_typical_samples_own_uncertainty_is_drawn_at_scale(new):
-    ax = plot_map(new)
-    (glyph,) = artists(ax, "typical")
-    ax.get_figure().canvas.draw()
+def test_a_typical_samples_own_uncertainty_is_drawn_at_scale(new, drawn):
+    (glyph,) = artists(drawn, "typical")
     cov = np.median(new["predictions/latent_cov"].values, axis=0)
     shape = Affine2D(glyph.get_transforms()[0]) + glyph.get_transform()
-    drawn = shape.transform(glyph.get_paths()[0].vertices[:-1:3])  # the ends of its curves
-    pixels = np.diff(ax.transData.transform([[0.0, 0.0], [1.0, 1.0]]), axis=0)
-    at = drawn / pixels
+    ends = shape.transform(glyph.get_paths()[0].vertices[:-1:3])  # of its curves
+    pixels = np.diff(drawn.transData.transform([[0.0, 0.0], [1.0, 1.0]]), axis=0)
+    at = ends / pixels
     square = np.einsum("pi,ij,pj->p", at, np.linalg.inv(cov), at)
     np.testing.assert_allclose(square, chi2.ppf(0.5, df=2))
 
@@ -354,9 +360,8 @@ def test_the_legend_explains_classes_points_and_background(wine_predictions, wit
     assert [text.get_text() for text in ax.get_legend().get_texts()] == names
 
 
-def test_names_of_classes_stand_beside_their_samples_and_cover_none(new):
-    dataset, ax = new["predictions"].to_dataset(), plot_map(new)
-    ax.get_figure().canvas.draw()
+def test_names_of_classes_stand_beside_their_samples_and_cover_none(new, drawn):
+    dataset, ax = new["predictions"].to_dataset(), drawn
     names = artists(ax, "class")
     points = np.concatenate(
         [each.get_offsets() for each in artists(ax, "sure") + artists(ax, "doubtful")]
@@ -439,7 +444,6 @@ LEVELS = pd.CategoricalDtype(["low", "mid", "high", "never"], ordered=True)
     ("values", "legend"),
     [
         ([10, 2, 24, 3], ["2", "3", "10", "24"]),
-        (["b", "a"], ["a", "b"]),
         (pd.Series(["high", "low", "mid", "low"], dtype=LEVELS), ["low", "mid", "high"]),
         (pd.to_datetime(["2020-10-02", "2020-02-10"]).to_numpy(), ["2020-02-10", "2020-10-02"]),
     ],
