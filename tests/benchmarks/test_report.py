@@ -62,12 +62,13 @@ def test_a_recommendation_is_close_if_its_loss_is(tmp_path):
     """One of two sets is more than .02 behind; lines of an older code do not count."""
     line = {"seed": 0, "code": "new", "by": "1", "recommended": "a", "seconds": 2.0}
     lines = [
-        {**line, "set": "wine", "losses": {"a": 0.31, "b": 0.30}},
-        {**line, "set": "iris", "losses": {"a": 0.35, "b": 0.30}},
+        {**line, "set": "wine", "losses": {"a": 0.31, "stack": 0.30}},
+        {**line, "set": "iris", "losses": {"a": 0.35, "stack": 0.30}},
     ]
     text = model_choice.text(lines)
     assert "on 1 of 2 sets, and at worst 0.050 behind" in text
-    assert "| iris | a | 0.350 | b | 0.300 | +0.050 | 2 |" in text
+    assert "would change its mean over the sets by -0.0300 nats" in text
+    assert "| iris | a | 0.350 | stack | 0.300 | +0.050 | 2 |" in text
     path = tmp_path / "choices.jsonl"
     path.write_text(
         "".join(json.dumps(each) + "\n" for each in [{**lines[0], "code": "old"}, *lines])
