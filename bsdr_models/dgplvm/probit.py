@@ -295,9 +295,7 @@ def _update_block(
     of :func:`sweep`, and the growth of log |A|.
     """
     n_samples = len(sign)
-    turn = np.zeros((n_samples, n_samples))  # from C to the covariances at each update
-    for i in range(n_samples):  # np.eye would double the time to compile
-        turn[i, i] = 1.0
+    turn = np.eye(n_samples)  # from C to the covariances at the time of each update
     fall = np.zeros((n_samples, n_samples))
     rise = np.zeros(n_samples)
     largest = 0.0

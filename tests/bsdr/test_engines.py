@@ -21,6 +21,8 @@ from bsdr_models.bsdr.problem import BSDRProblem
 from bsdr_models.data import training as training_module
 from bsdr_models.data.training import Training
 from bsdr_models.data.validation import R_HAT_LIMIT
+from bsdr_models.papers import PaperBSDRClassifier
+from bsdr_models.papers.bsdr import Priors
 
 N, D, K = 36, 4, 3
 TARGETS = ("multiclass", "multilabel", "regression")
@@ -147,9 +149,8 @@ def test_number_of_components_is_that_of_the_columns_only(fitted, target):
 
 
 def test_two_classes_have_one_component():
-    assert (
-        estimator("multiclass", 2, temperature=1.0).fit(*toy("multiclass", k=2)).n_components_ == 1
-    )
+    model = estimator("multiclass", 2, temperature=1.0).fit(*toy("multiclass", k=2))
+    assert model.n_components_ == 1
 
 
 @pytest.mark.filterwarnings("ignore:.* samples are unlike the training samples")
@@ -492,3 +493,22 @@ def test_interrupted_folds_keep_the_draws(interrupt):
     assert model.interrupted_
     assert model.temperature_ == 1.0
     np.testing.assert_array_equal(model.predict_proba(X), whole.predict_proba(X))
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "message"),
+    [
+        (BSDRClassifier, {"inference": "mean_field"}, "'inference' parameter"),
+        (BSDRClassifier, {"inference": "conjugate"}, "'inference' parameter"),
+        (BSDRRegressor, {"inference": "hmc"}, "'inference' parameter"),
+        (PaperBSDRClassifier, {"inference": "hmc"}, "'inference' parameter"),
+        (PaperBSDRClassifier, {"priors": HierarchicalPriors()}, "an instance of .*priors.Priors'"),
+        (BSDRClassifier, {"priors": Priors()}, "an instance of .*HierarchicalPriors'"),
+        (BSDRClassifier, {"n_components": "auto"}, "n_components"),
+    ],
+)
+def test_incompatible_arguments_raise(kind, arguments, message):
+    model = kind().set_params(**arguments)
+    with pytest.raises(ValueError, match=message):
+        model.fit(*toy("regression" if kind is BSDRRegressor else "multiclass"))
+    assert not model.__sklearn_is_fitted__()

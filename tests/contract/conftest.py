@@ -184,7 +184,6 @@ def in_turn(forms, cases):
 def few_draws():
     """Of fits by mean field, and of the predictions of these, in this process."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bsdr_models.papers.bsdr.fitting.N_DRAWS", 500)
         patch.setattr("bsdr_models.papers.bsdr.draws.N_DRAWS", 500)
         patch.setattr("bsdr_models.papers.bm2pca.fitting.count_draws", lambda *_: 60)
         yield

@@ -51,6 +51,9 @@ OTHERS = {
 }
 
 
+THREE = ("BSDR", "BM2PCA", "D-GPLVM")
+
+
 def scans(n_patients=16, n_scans=5, shift=0.0, seed=0):
     """Scans of patients that differ much less than the patients, classes, and patients."""
     rng = np.random.default_rng(seed)
@@ -61,7 +64,7 @@ def scans(n_patients=16, n_scans=5, shift=0.0, seed=0):
     return X, patients % 2, patients
 
 
-@pytest.mark.parametrize("name", ["BSDR", "BM2PCA", "D-GPLVM"])
+@pytest.mark.parametrize("name", THREE)
 def test_noise_of_patients_is_noise(name):
     """Without groups every scan is predicted by the others of its patient."""
     X, y, patients = scans(24, seed=1)
@@ -254,6 +257,46 @@ def test_replicates_are_noticed_without_groups(name):
         warnings.simplefilter("always")
         REGRESSORS[name].fit(X, y, groups=patients)
     assert not any("resemble" in str(each.message) for each in caught)
+
+
+def noise(rng, n_samples, n_classes):
+    """Twenty features that know nothing of the classes."""
+    y = rng.permutation(np.arange(n_samples) % n_classes)
+    return rng.standard_normal((n_samples, 20)), y
+
+
+def oversampled(rng):
+    """The minority class as often as the other one."""
+    X, y = noise(rng, 50, 4)
+    y = (y > 0).astype(int)
+    few = np.flatnonzero(y == 0)
+    return X, y, np.append(np.arange(50), rng.choice(few, np.sum(y == 1) - len(few)))
+
+
+COPIED = {
+    "8 of 52": lambda rng: (*noise(rng, 44, 2), np.r_[0:44, 0:8]),
+    "15 of 45": lambda rng: (*noise(rng, 30, 3), np.r_[0:30, 0:15]),
+    "a minority": oversampled,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "copied"), [*zip(THREE, COPIED, strict=True)])
+def test_copies_of_noise_are_noise(name, copied, monkeypatch):
+    """Probabilities of new samples are hardly worse than equal ones."""
+    monkeypatch.setattr("bsdr_models.numerics.folds.N_FOLDS", 5)
+    behind = []
+    for seed in range(3):
+        rng = np.random.default_rng([7, seed])
+        X, y, rows = COPIED[copied](rng)
+        new = rng.standard_normal((400, 20))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with pytest.warns(UserWarning, match="no evidence that the targets depend on X"):
+                model = clone(CLASSIFIERS[name]).fit(X[rows], y[rows])
+        # Labels of new samples are random: all are equally probable.
+        behind.append(-model.predict_log_proba(new).mean() - np.log(len(model.classes_)))
+    assert np.mean(behind) < 0.05
 
 
 def test_summary_and_map_say_what_groups_alone_tell():

@@ -5,9 +5,10 @@ import pytest
 from scipy import sparse
 from sklearn.exceptions import NotFittedError
 
-from bsdr_models import BM2PCARegressor, BSDRClassifier, BSDRRegressor, Sampling
+from bsdr_models import BM2PCARegressor, BSDRClassifier, BSDRRegressor, DGPLVMClassifier, Sampling
 from bsdr_models.dgplvm import map_search
 from bsdr_models.inference.optimise import run_map
+from bsdr_models.papers import PaperDGPLVMClassifier
 from bsdr_models.papers.bm2pca import mean_field
 from bsdr_models.papers.bsdr import gibbs
 
@@ -161,6 +162,24 @@ def test_unlabelled_marker_that_leaves_too_few_labels_raises(zoo):
         model.fit(zoo.X, np.where(zoo.y == 0, 0, -1))
     with pytest.raises(ValueError, match="unlabeled must be a single value"):
         zoo.make("dgplvm", unlabeled=[0, 1]).fit(zoo.X, zoo.y)
+
+
+@pytest.mark.parametrize(
+    ("model", "arguments", "match"),
+    [
+        (PaperDGPLVMClassifier, {"weight": np.inf}, "The 'weight' parameter"),
+        (
+            PaperDGPLVMClassifier,
+            {"n_components": 3, "criterion": "trace_ratio"},
+            "_components <= 2",
+        ),
+        (DGPLVMClassifier, {"n_components": 3, "priors__criterion": "trace_ratio"}, "needs n_comp"),
+        (DGPLVMClassifier, {"n_components": 3, "priors__criterion": "inverse_trace"}, "needs n_co"),
+    ],
+)
+def test_incompatible_arguments_raise(zoo, model, arguments, match):
+    with pytest.raises(ValueError, match=match):
+        model().set_params(**arguments).fit(zoo.X, zoo.y)
 
 
 @pytest.mark.parametrize(

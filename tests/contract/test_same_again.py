@@ -59,7 +59,7 @@ def test_order_rounding_and_signs_change_no_prediction(model):
         assert size < (1e-6 if name == "mirrored" else 0.01), name
 
 
-@pytest.mark.parametrize("name", ["bsdr_laplace", "bsdr_regressor"])
+@pytest.mark.parametrize("name", ["bsdr", "bsdr_gibbs", "bsdr_laplace", "bsdr_regressor"])
 def test_seeds_of_every_kind(zoo, name):
     X, y = zoo.X[::3], zoo.target(name)[::3]
 
