@@ -73,7 +73,7 @@ def uncompiled():
     """PyMC models are evaluated by Python: compiling takes longer than a few evaluations."""
     import pytensor
 
-    with pytensor.config.change_flags(mode="FAST_COMPILE"):
+    with pytensor.config.change_flags(mode="FAST_COMPILE", cxx=""):
         yield
 
 
@@ -92,7 +92,7 @@ def short_pymc():
 
         from bsdr_models.inference import engines
 
-        fast = pytensor.config.change_flags(mode="FAST_COMPILE")
+        fast = pytensor.config.change_flags(mode="FAST_COMPILE", cxx="")
         with pytest.MonkeyPatch.context() as patch, fast:
             patch.setattr(pm, "sample", partial(pm.sample, nuts_sampler="pymc"))
             patch.setattr(pm.NUTS.__init__, "__defaults__", SHALLOW)
