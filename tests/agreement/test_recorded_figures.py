@@ -21,7 +21,6 @@ SEED = 300
 CASES = [
     *(("people", method, name) for method in OURS for name in ("wine",)),
     ("engines", "mean field", "wine"),
-    ("engines", "Gibbs", "iris"),
     ("ard", "ARD, 160 iterations", "vowel"),
     ("bm2pca", "BM2PCA", "20 News"),
     ("dgplvm", "D-GPLVM, paper", "USPS 3 v 5"),
