@@ -184,8 +184,10 @@ def _verdict(gain: Estimate) -> tuple[str, str]:
     if gain.high < TIE:
         said = f"held-out groups gain less than {TIE} nats of log loss"
         return AS_GIVEN, f"Do not centre: {said}, {gain}."
-    said = "gain" if gain.low > 0.0 else "may gain or lose, too few to tell:"
-    return CENTRED, f"Centre: held-out groups {said} {gain} nats of log loss."
+    if gain.low > 0.0:
+        return CENTRED, f"Centre: held-out groups gain {gain} nats of log loss."
+    said = "the held-out groups are too few to tell a gain from a loss"
+    return CENTRED, f"Centre if groups differ by offsets: {said}, {gain} nats of log loss."
 
 
 def _divide(
