@@ -86,6 +86,7 @@ def total(X, y, shared, weights=None):
     return np.array([(X.T @ X).sum(), y @ y, shared * len(X)])
 
 
+@pytest.mark.slow
 def test_sums_do_not_depend_on_the_chunks(arrays, threads_cluster):
     X, y = arrays
     expected = InMemory(X, y).sum(total, 2.0)

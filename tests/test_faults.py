@@ -180,6 +180,7 @@ def results(model, **where):
     return model.transform(rows), scores, climbed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PARALLEL)
 def test_what_runs_in_parallel_changes_no_bit(name):
     alone, shared = results(PARALLEL[name]), results(PARALLEL[name], backend="threading", n_jobs=2)

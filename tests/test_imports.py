@@ -8,6 +8,8 @@ from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 # Packages that another one brings; packages of an optional extra.
 BROUGHT_BY = {
@@ -56,6 +58,7 @@ def test_every_package_that_is_imported_is_declared():
     assert missing == set()
 
 
+@pytest.mark.slow
 def test_a_mean_field_fit_needs_neither_pymc_nor_scikit_learn_and_an_array_no_dask():
     code = """
 import sys

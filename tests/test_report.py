@@ -151,6 +151,7 @@ def test_a_stack_and_its_map_are_reported_with_the_paper_to_cite(wine, tmp_path)
         assert stack.citation() in page_of(fitted, tmp_path / "stack.html").text
 
 
+@pytest.mark.slow
 def test_new_samples_of_a_fitted_estimator_are_reported_with_its_features(wine, tmp_path):
     X, y = wine
     model = DGPLVMClassifier(random_state=0).fit(X[::2], y[::2])

@@ -120,6 +120,7 @@ def test_a_method_that_does_not_exist_somewhere_says_why():
     assert accuracy.evaluate(task, "LDA + k-NN", 300) == {"skipped": "no more than 1 discriminants"}
 
 
+@pytest.mark.slow
 def test_a_result_has_scores_and_costs():
     found = accuracy.evaluate(WINE, "PCA", 0)
     assert {"accuracy", "log_loss", "brier", "ece", "map", "mib"} <= set(found)

@@ -128,6 +128,7 @@ def test_stored_lines_are_those_shown_and_the_newest(tmp_path):
     assert read(path) == old + part
 
 
+@pytest.mark.slow
 def test_groups_have_the_difference_that_they_make():
     table = TABLES["groups"]
     lines = lines_of(table, range(300, 302), "a", "1")

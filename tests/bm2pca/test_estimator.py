@@ -143,6 +143,7 @@ def test_unlabeled_markers(kind):
     np.testing.assert_array_equal(signs[0], [1.0, -1.0, -1.0])
 
 
+@pytest.mark.slow
 def test_sparse_fit_equals_unscaled_dense_fit(make_form):
     """The dense fit has no scaler."""
     rng = np.random.default_rng(98)

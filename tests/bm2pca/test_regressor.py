@@ -63,6 +63,7 @@ def draw_noise(rng, cost, epsilon, size):
     )
 
 
+@pytest.mark.slow
 def test_predictions_are_moments_of_draws_from_the_fit():
     """Draws of latent coordinates, weights and noise from the fit; 4.5 standard errors."""
     X, new, y, _ = low_rank(40, d=20)
@@ -187,6 +188,7 @@ def test_intervals_of_coefficients_hold_their_share(structured):
     assert 0.83 <= np.mean(inside) <= 0.97
 
 
+@pytest.mark.slow
 def test_few_independent_features_are_predicted_like_ridge():
     """Noise of the size of a feature would leave the first component of partial least squares."""
     rng = np.random.default_rng([7, 3])

@@ -112,6 +112,7 @@ def fitted_scores(training, settings, cost):
     return every
 
 
+@pytest.mark.slow
 def test_weights_of_costs_are_powers_of_the_held_out_likelihood(monkeypatch):
     """Class scores of all costs have one unit, and log scores are means over the divisions."""
     monkeypatch.setitem(OF_FOLD, "tol", 1e-12)
@@ -148,6 +149,7 @@ def third_fold():
     return training, settings, (0, 2)
 
 
+@pytest.mark.slow
 def test_scores_of_a_fold_are_those_of_a_fit_without_it():
     training, settings, fold = third_fold()
     out = training.out(fold)
@@ -285,6 +287,7 @@ def test_coordinates_of_the_operator():
     np.testing.assert_allclose((X - metric.mean) @ (metric.effects @ Q), dense @ Q, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_a_million_sparse_features_are_never_made_dense():
     rng = np.random.default_rng(3)
     y = np.arange(40) % 4

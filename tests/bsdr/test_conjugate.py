@@ -206,6 +206,7 @@ def test_the_empty_model():
         assert_allclose(score, empty.log_score, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_views_are_scaled_by_what_they_explain():
     rng = np.random.default_rng(3)
     X = rng.standard_normal((40, 8))

@@ -174,6 +174,7 @@ def test_mode_is_that_of_the_density(target, k):
     assert_allclose(found.mode[:-1], end.x, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_two_classes_agree_with_quadrature():
     """Evidence, means and standard deviations on a grid of two loadings, a bias and tau."""
     problem = make_problem("multiclass", 400, 2, 2)

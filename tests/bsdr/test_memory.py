@@ -52,6 +52,7 @@ def test_memory_of_a_fit_is_that_of_a_few_matrices_for_any_number_of_components(
     assert peak(fit) < limit
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:mean field stopped after max_iter")
 def test_memory_of_prediction_is_linear_in_the_number_of_samples(monkeypatch):
     monkeypatch.setattr("bsdr_models.papers.bsdr.draws._BLOCK", 1 << 16)

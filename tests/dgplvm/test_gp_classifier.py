@@ -109,6 +109,7 @@ def test_probabilities_are_mean_normalised_odds_of_the_classifiers(n_labels):
     np.testing.assert_allclose(np.exp(link(probit_log_odds(norm.ppf(p)), 1.7)), expected)
 
 
+@pytest.mark.slow
 @both
 def test_kernel_parameters_maximise_evidence_and_prior(approximation):
     """Against an optimiser without gradients."""
@@ -232,6 +233,7 @@ def test_many_samples_use_inducing_points(monkeypatch):
     assert a == pytest.approx(b, abs=0.01)
 
 
+@pytest.mark.slow
 def test_the_kernel_of_many_classes_is_that_of_some_problems(monkeypatch):
     """It depends on no order of the classes, and new samples have nearly the same probabilities."""
     latent, y, new, y_new = problem(14, 112)

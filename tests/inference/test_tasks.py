@@ -31,6 +31,7 @@ def streams(n):
     return np.random.default_rng(0).spawn(n)
 
 
+@pytest.mark.slow
 def test_results_have_the_same_bits_whatever_runs_in_parallel():
     alone = run_tasks(draw, streams(5))
     shared = run_tasks(draw, streams(5), n_jobs=2)

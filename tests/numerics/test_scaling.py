@@ -69,6 +69,7 @@ def test_centring_alone_refuses_training_samples_that_are_too_large():
         Scaler.fit(X, standardize=False).transform(X)
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(
     X=arrays(np.float64, (6, 2), elements=st.floats(allow_nan=False, allow_infinity=False)),

@@ -68,6 +68,7 @@ def placed(ax):
     ]
 
 
+@pytest.mark.slow
 def test_names_of_crowded_points_never_overlap_and_stay_inside():
     rng = np.random.default_rng(0)
     _, ax = plt.subplots(figsize=(4, 3))
