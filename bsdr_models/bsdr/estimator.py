@@ -309,8 +309,8 @@ class BSDRClassifier(WeightedFit, ProbabilisticClassifier, FullRankEstimator):
         relative to its variation within them. ``"unit"`` gives all features unit variance,
         ``"identity"`` leaves them as they are. For real outputs ``"auto"`` is ``"unit"``.
     sampling : Sampling, optional
-        Draws, warm-up and chains. By default 1000 draws of each of four chains, for ``"hmc"`` 300
-        draws of each of eight chains. Beyond about 900 samples of ten classes there are fewer
+        Draws, warm-up and chains. By default 1000 draws of each of four chains, for ``"hmc"`` 500
+        draws of each of eight chains. Beyond about 300 samples of ten classes there are fewer
         draws, and beyond about 1300 only four chains.
     n_jobs : int, optional
         Threads of ``"hmc"``, for blocks of its chains and for the folds of the temperature: None is
