@@ -4,10 +4,11 @@ import arviz_stats
 import numpy as np
 import pytest
 import xarray as xr
-from sklearn.datasets import load_iris
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris
 
 from bsdr_models import (
     BM2PCAClassifier,
+    BSDRClassifier,
     DGPLVMClassifier,
     Sampling,
     align_draws,
@@ -108,6 +109,28 @@ def test_a_sampler_that_does_not_mix_is_not_converged(separable):
     assert table.loc["coef", "verdict"] == "not converged"
     assert table.loc["probability of observed class", "entries"] <= 150
     assert table.loc["subspace projector", "entries"] == 10
+
+
+@pytest.mark.parametrize("offset", [0.0, 0.5])
+def test_many_short_chains_may_have_a_larger_r_hat(offset):
+    """Of 1000 independent draws, with or without a chain elsewhere."""
+    draws = np.random.default_rng(0).standard_normal((8, 125, 300))
+    draws[0] += offset
+    table = diagnose(planted({"mu": (("site",), draws)}), ["mu"])
+    assert table.loc["mu", "r_hat"] > 1.01
+    assert table.attrs["converged"] is (offset == 0.0)
+    four = diagnose(planted({"mu": (("site",), draws[:4])}), ["mu"])
+    assert four.loc["mu", "verdict"] == "not converged"
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::bsdr_models.numerics.process_state.DataWarning")
+@pytest.mark.parametrize("load", [load_breast_cancer, load_digits])
+def test_chains_of_the_default_are_ok(load):
+    X, y = load(return_X_y=True)
+    rows = np.random.default_rng(0).permutation(len(X))[:80]
+    table = diagnose(BSDRClassifier(random_state=0).fit(X[rows], y[rows]).idata_)
+    assert {*table.loc[table["kind"] == "identified", "verdict"]} == {"ok"}
 
 
 def test_one_displaced_chain_is_found_and_its_worst_entry_named(regression):
