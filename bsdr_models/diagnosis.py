@@ -11,6 +11,7 @@ import arviz_stats
 import numpy as np
 import pandas as pd
 import xarray as xr
+from scipy.stats import chi2
 
 from bsdr_models.inference.datatree import SAMPLE_DIMS, SPREAD, read_draws, spread_of
 from bsdr_models.inference.dims import CHAIN, COMPONENT, DRAW
@@ -25,6 +26,8 @@ MCMC = ("mcmc", "hmc", "gibbs", "nuts")
 # agree, is about the number of chains over the effective sample size.
 R_HAT_EXCESS = 0.01
 N_CHAINS = 4
+# Probability that the largest R-hat of a quantity exceeds its limit for independent draws.
+LEVEL = 0.01
 # Smallest effective sample size.
 ESS = 400.0
 # Smallest Bayesian fraction of missing information of the energy.
@@ -87,8 +90,10 @@ def diagnose(
     -----
     Limits are an R-hat of 1.01 for up to four chains and an effective sample size of 400, both
     rank-normalised [1]_, and an energy BFMI of 0.3. As many draws of more chains have an R-hat that
-    is further from one although they are as good [2]_: the limit for eight chains is 1.02. Of large
-    quantities about 1000 entries are checked.
+    is further from one although they are as good [2]_: the limit for eight chains is 1.02. An R-hat
+    that as few independent draws may have says nothing but that there are too few. So it may be
+    with many features, of which a tree holds some of the draws only: its root attributes ``r_hat``
+    and ``ess_bulk`` are of all draws. Of large quantities about 1000 entries are checked.
 
     References
     ----------
@@ -213,7 +218,12 @@ def _mixing(name: str, draws: xr.DataArray) -> Row:
     r_hat = table["r_hat"].fillna(np.inf)
     smallest = table[["ess_bulk", "ess_tail"]].min()
     verdict = "too few draws" if smallest.min() < ESS else "ok"
-    limit = 1.0 + R_HAT_EXCESS * max(draws.sizes[CHAIN] / N_CHAINS, 1.0)
+    n_chains = draws.sizes[CHAIN]
+    limit = 1.0 + R_HAT_EXCESS * max(n_chains / N_CHAINS, 1.0)
+    # Of independent draws the means of half chains differ as a chi-squared variable does.
+    freedom = 2 * n_chains - 1
+    by_chance = chi2.ppf(1.0 - LEVEL / len(table), freedom) / freedom
+    limit = max(limit, np.sqrt(1.0 + by_chance * 2.0 / draws.sizes[DRAW]))
     return row | {
         "entries": len(table),
         "r_hat": r_hat.max(),

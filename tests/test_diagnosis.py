@@ -103,10 +103,10 @@ def test_numbers_are_those_of_arviz(regression):
     assert row["worst"] == f"coef[{where[0]}, {where[1]}]"
 
 
-def test_a_sampler_that_does_not_mix_is_not_converged(separable):
+def test_a_sampler_that_is_stopped_early_has_too_few_draws(separable):
     table = diagnose(separable)
     assert table.attrs["converged"] is False
-    assert table.loc["coef", "verdict"] == "not converged"
+    assert table.loc["coef", "verdict"] == "too few draws"
     assert table.loc["probability of observed class", "entries"] <= 150
     assert table.loc["subspace projector", "entries"] == 10
 
@@ -119,8 +119,15 @@ def test_many_short_chains_may_have_a_larger_r_hat(offset):
     table = diagnose(planted({"mu": (("site",), draws)}), ["mu"])
     assert table.loc["mu", "r_hat"] > 1.01
     assert table.attrs["converged"] is (offset == 0.0)
-    four = diagnose(planted({"mu": (("site",), draws[:4])}), ["mu"])
-    assert four.loc["mu", "verdict"] == "not converged"
+
+
+@pytest.mark.parametrize("offset", [0.0, 2.0])
+def test_few_independent_draws_are_too_few_and_not_of_chains_that_disagree(offset):
+    draws = np.random.default_rng(1).standard_normal((4, 25, 300))
+    draws[0] += offset
+    row = diagnose(planted({"mu": (("site",), draws)}), ["mu"]).loc["mu"]
+    assert row["r_hat"] > 1.05
+    assert row["verdict"] == ("not converged" if offset else "too few draws")
 
 
 @pytest.mark.slow
