@@ -25,7 +25,6 @@ def choice_probability(eta, c):
     )[0]
 
 
-@pytest.mark.slow
 def test_multinomial_probit():
     """A batch of linear predictors: probabilities, gradient, and frequencies of draws."""
     lapse = 0.1

@@ -189,7 +189,6 @@ def test_density_and_coordinates_of_bsdr(target):
         assert_allclose(*(getattr(own, name) for own in coordinates), atol=1e-8)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("target", ["multiclass", "regression"])
 def test_pymc_model_of_bsdr(target):
     found, expected = bsdr_problems(target)

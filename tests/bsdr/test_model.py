@@ -150,7 +150,6 @@ def dense_log_choice(eta, label):
     return np.logaddexp.reduce(f) + math.log(fine[1] - fine[0])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("n_labels", [2, 10])
 def test_choice_probability_in_the_tails(n_labels):
     """Linear predictors of standard deviation up to 40; the grid is exact to rounding."""

@@ -478,7 +478,6 @@ def test_the_papers_density_is_its_objective_within_bounds(width):
         np.testing.assert_allclose(log_density(point), expected, rtol=1e-9)
 
 
-@pytest.mark.slow
 def test_the_declared_model_of_the_paper_is_that_of_a_fit():
     X, y = load_iris(return_X_y=True)
     X, y = StandardScaler().fit_transform(X[::5]), y[::5]

@@ -67,7 +67,6 @@ def test_find_map_ends_where_jittered_starts_do(name):
     assert own > jittered - 1e-2
 
 
-@pytest.mark.slow
 def test_find_map_ends_at_the_mode_of_the_engine_of_bm2pca():
     model = bm2pca.build_model(X, Y, n_components=2)
     n = len(X)
