@@ -8,7 +8,7 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
+from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
 from benchmarks.charts import name_ends, save
 from benchmarks.methods import METHODS
@@ -66,6 +66,9 @@ def draw(found: dict[tuple[str, str, int], float]) -> Figure:
             ax.set(xscale="log", yscale="log", xlabel=NAMES[name])
             ax.set_xticks(values, [str(value) for value in values])
             ax.xaxis.set_minor_locator(NullLocator())
+            ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            ax.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+            ax.yaxis.set_minor_locator(NullLocator())
         axes[0].set_ylabel("CPU seconds of a fit")
         name_ends(axes)
     return figure
