@@ -150,7 +150,12 @@ def _scales(ax: Axes, table: Table, tasks: Sequence[Task]) -> None:
     sizes = [task.sizes[0] for task in tasks]
     ax.set(xscale="log", yscale="log")
     ax.set_xticks(sizes, [str(size) for size in sizes])
-    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0)))
+    plain_ticks(ax, subs=(1.0, 2.0, 3.0, 5.0))
+
+
+def plain_ticks(ax: Axes, subs: Sequence[float]) -> None:
+    """Plain numbers at multiples ``subs`` of powers of ten on a logarithmic axis of values."""
+    ax.yaxis.set_major_locator(LogLocator(subs=subs))
     ax.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_minor_locator(NullLocator())

@@ -8,9 +8,8 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
-from benchmarks.charts import name_ends, save
+from benchmarks.charts import name_ends, plain_ticks, save
 from benchmarks.methods import METHODS
 from benchmarks.page import table as as_markdown
 from benchmarks.protocols import Training
@@ -65,10 +64,7 @@ def draw(found: dict[tuple[str, str, int], float]) -> Figure:
                 ax.plot(values, times, label=method, linewidth=width, **style)
             ax.set(xscale="log", yscale="log", xlabel=NAMES[name])
             ax.set_xticks(values, [str(value) for value in values])
-            ax.xaxis.set_minor_locator(NullLocator())
-            ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-            ax.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-            ax.yaxis.set_minor_locator(NullLocator())
+            plain_ticks(ax, subs=(1.0, 2.0, 5.0))
         axes[0].set_ylabel("CPU seconds of a fit")
         name_ends(axes)
     return figure

@@ -394,15 +394,15 @@ def test_nuts_mixes_on_separable_classes(wine):
         build_paper_model(*wine, n_components=2, priors=SAMPLING),
         var_names=SPEC.identified,
         rng=np.random.default_rng(1),
-        draws=500,
-        tune=500,
+        draws=1000,
+        tune=1000,
         chains=2,
     )
     for name in SPEC.identified:
-        values = sampled.draws[name].reshape(2, 500, -1)
+        values = sampled.draws[name].reshape(2, 1000, -1)
         for each in np.moveaxis(values, 2, 0):
             assert array_stats.rhat(each) < 1.05, name
-            assert array_stats.ess(each) > 50, name
+            assert array_stats.ess(each) > 100, name
     X, y = wine
     mean = {name: draws.mean(axis=(0, 1)) for name, draws in sampled.draws.items()}
     scores = X @ mean["coef"][:, 0] + mean["intercept"][0]

@@ -178,14 +178,14 @@ def linear_data(seed, *, structured):
 @pytest.mark.parametrize("structured", [True, False])
 def test_intervals_of_coefficients_hold_their_share(structured):
     inside = []
-    for seed in range(300, 310):
+    for seed in range(300, 320):
         X, y, coef = linear_data(seed, structured=structured)
         model = BM2PCARegressor(random_state=0).fit(X, y)
         draws = model.idata_["posterior/coef"].values.reshape(-1, 8)
         low, high = np.quantile(draws, [0.05, 0.95], axis=0)
         true = coef * model.scale_ / model.y_scale_
         inside.append((low <= true) & (true <= high))
-    assert 0.83 <= np.mean(inside) <= 0.97
+    assert 0.85 <= np.mean(inside) <= 0.95
 
 
 @pytest.mark.slow
