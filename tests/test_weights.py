@@ -175,7 +175,7 @@ def test_density_and_coordinates_of_bsdr(target):
     for problem in (found, expected):
         value = np.empty((len(problem.X), 5), np.float32)
         gradient = np.empty(theta.shape, np.float32)
-        leapfrog.evaluate(problem.single, theta.astype(np.float32), value, gradient)
+        leapfrog.evaluate(problem.single, problem.y, theta.astype(np.float32), value, gradient)
         in_trajectories.append([value.sum(axis=0), gradient])
     for one, other in zip(*in_trajectories, strict=True):
         assert_allclose(one, other, rtol=1e-3, atol=1e-3)

@@ -159,6 +159,24 @@ class Whitening:
         )
         return cls(centre=theta.mean(axis=0), normal=normal)
 
+    def product(self, z: SingleArray) -> SingleArray:
+        """L z of vectors (C, P)."""
+        m, n = self.normal.cross.shape
+        out = self.normal.deviations * z
+        shift = out[:, :n] @ self.normal.cross_t
+        out[:, n : n + m] = z[:, n : n + m] @ self.normal.root_t - shift
+        return out
+
+    def transposed(self, gradient: SingleArray) -> SingleArray:
+        """L' times gradients (C, P)."""
+        m, n = self.normal.cross.shape
+        last = gradient[:, n : n + m]
+        inner = gradient.copy()
+        inner[:, :n] -= last @ self.normal.cross
+        out = self.normal.deviations * inner
+        out[:, n : n + m] = last @ self.normal.root
+        return out
+
     def standardised(self, difference: FloatArray) -> FloatArray:
         """z, (C, P), of differences theta - centre; 0 of what is fixed."""
         cross = self.normal.cross
@@ -211,13 +229,13 @@ def move(
     def integrate(chains: IntArray) -> tuple[np.ndarray, ...]:
         """Ends of some trajectories, their log densities and gradient, and momenta."""
         z: SingleArray = w.standardised(states.theta[chains] - centre[chains]).astype(np.float32)
-        force = leapfrog.transposed(w.normal, states.gradient[chains].astype(np.float32))
+        force = w.transposed(states.gradient[chains].astype(np.float32))
         p = normal[chains] + half * (force + z)
         start = centre[chains].astype(np.float32)
-        leapfrog.leapfrog(density, w.normal, start, z, p, np.float32(step), n_steps)
-        theta: FloatArray = centre[chains] + leapfrog.product(w.normal, z)
+        leapfrog.leapfrog(density, problem.y, w.normal, start, z, p, np.float32(step), n_steps)
+        theta: FloatArray = centre[chains] + w.product(z)
         log_likelihood, log_prior, gradient = problem.log_density(theta)
-        p += half * (leapfrog.transposed(w.normal, gradient.astype(np.float32)) + z)
+        p += half * (w.transposed(gradient.astype(np.float32)) + z)
         return theta, log_likelihood, log_prior, gradient, p
 
     n_chains = len(normal)
@@ -394,7 +412,7 @@ def _start(problem: BSDRProblem, n_chains: int, rng: np.random.Generator) -> Flo
     mode = find_mode(problem, float(np.log(problem.priors.scale)))[None]
     whitening = Whitening.learn(problem, mode, sd_log_scale=_FIRST_SD)
     z = rng.standard_normal((n_chains, problem.n_parameters), dtype=np.float32)
-    return np.asarray(mode + leapfrog.product(whitening.normal, z))
+    return np.asarray(mode + whitening.product(z))
 
 
 def find_mode(problem: BSDRProblem, log_scale: float) -> FloatArray:

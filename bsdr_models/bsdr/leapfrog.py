@@ -4,6 +4,9 @@ The gradient of the log density is that of :meth:`bsdr_models.bsdr.problem.Probl
 letters are used, for all chains at once: linear predictors have the shape (N, S, K). A trajectory
 needs no Python code, which would take half of its time with few samples, and be done by one thread
 at a time.
+
+Compiling takes longer than a fit of few samples, and each caller compiles what it calls again:
+there are few levels of calls, and fields of tuples are read before loops.
 """
 
 import math
@@ -27,9 +30,8 @@ class Density(NamedTuple):
     Of matrices there are the transposes, since products of each layout take time to compile.
     """
 
-    X: SingleArray  # whitened features, (N, B)
+    X: SingleArray  # whitened features and ones, whose loadings are the biases, (N, B + 1)
     X_t: SingleArray
-    y: np.ndarray  # classes (N,), or whether samples have labels (N, K)
     sample_weight: SingleArray  # (N,)
     contrasts: SingleArray  # (J, K)
     contrasts_t: SingleArray
@@ -55,43 +57,55 @@ class Normal(NamedTuple):
 
 
 @njit(**OPTIONS)
+def multiply(left: SingleArray, right: SingleArray, out: SingleArray) -> None:
+    """Fill ``out`` with the product of two matrices; compiled once for all of its calls."""
+    np.dot(left, right, out)
+
+
+@njit(inline="always", **OPTIONS)
 def product(normal: Normal, z: SingleArray) -> SingleArray:
-    """L z of vectors (C, P)."""
+    """L z of vectors (C, P), as :meth:`bsdr_models.bsdr.hmc.Whitening.product`."""
     m, n = normal.cross.shape
+    deviations = normal.deviations
     out = np.empty(z.shape, np.float32)
     before = np.empty((len(z), n), np.float32)
     last = np.empty((len(z), m), np.float32)
     for s in range(len(z)):
         for i in range(z.shape[1]):
-            out[s, i] = normal.deviations[i] * z[s, i]
+            out[s, i] = deviations[i] * z[s, i]
         for i in range(n):
             before[s, i] = out[s, i]
         for i in range(m):
             last[s, i] = z[s, n + i]
-    own = np.dot(last, normal.root_t)
-    shift = np.dot(before, normal.cross_t)
+    own = np.empty((len(z), m), np.float32)
+    shift = np.empty((len(z), m), np.float32)
+    multiply(last, normal.root_t, own)
+    multiply(before, normal.cross_t, shift)
     for s in range(len(z)):
         for i in range(m):
             out[s, n + i] = own[s, i] - shift[s, i]
     return out
 
 
-@njit(**OPTIONS)
+@njit(inline="always", **OPTIONS)
 def transposed(normal: Normal, gradient: SingleArray) -> SingleArray:
-    """L' times gradients (C, P)."""
+    """L' times gradients (C, P), as :meth:`bsdr_models.bsdr.hmc.Whitening.transposed`."""
     m, n = normal.cross.shape
+    deviations = normal.deviations
     out = np.empty(gradient.shape, np.float32)
     last = np.empty((len(gradient), m), np.float32)
     for s in range(len(gradient)):
         for i in range(m):
             last[s, i] = gradient[s, n + i]
-    own = np.dot(last, normal.root)
-    shift = np.dot(last, normal.cross)
+    own = np.empty((len(gradient), m), np.float32)
+    shift = np.empty((len(gradient), n), np.float32)
+    multiply(last, normal.root, own)
+    multiply(last, normal.cross, shift)
     for s in range(len(gradient)):
         for i in range(gradient.shape[1]):
-            out[s, i] = normal.deviations[i] * gradient[s, i]
+            out[s, i] = deviations[i] * gradient[s, i]
         for i in range(n):
-            out[s, i] -= normal.deviations[i] * shift[s, i]
+            out[s, i] -= deviations[i] * shift[s, i]
         for i in range(m):
             out[s, n + i] = own[s, i]
     return out
@@ -117,16 +131,49 @@ def _label_log_likelihood(
 
 
 @njit(**OPTIONS)
-def _log_likelihood(
-    density: Density, y: np.ndarray, eta: SingleArray, value: SingleArray, slope: SingleArray
+def evaluate(
+    density: Density, y: np.ndarray, theta: SingleArray, value: SingleArray, gradient: SingleArray
 ) -> None:
-    """Fill the log likelihood (N, S), and its gradient in eta (N, S, K), which is zero before."""
-    n_samples, n_chains, k = eta.shape
+    """Fill the log likelihood (N, S) of vectors (S, P), and the gradients (S, P).
+
+    ``y`` has classes (N,), or whether samples have labels (N, K).
+    """
+    contrasts = density.contrasts
+    contrasts_t = density.contrasts_t
+    views = density.views
+    view_width = density.view_width
+    j, k = contrasts.shape
+    n_samples, n_columns = density.X.shape
+    n_features = n_columns - 1
+    n = n_columns * j
+    n_chains = len(theta)
+    n_views = theta.shape[1] - n - 1
+    scale = np.empty((n_chains, n_columns), np.float32)
+    weights = np.empty((n_columns, n_chains * k), np.float32)
+    by_class = np.empty((n_columns, k), np.float32)
+    eta = np.empty((n_samples, n_chains * k), np.float32)
+    slope = np.empty((n_samples, n_chains * k), np.float32)
+    by_loading = np.empty((n_columns, j), np.float32)
+    for s in range(n_chains):
+        for b in range(n_features):
+            log_scale = theta[s, -1]
+            if n_views > 0:
+                log_scale += view_width * theta[s, n + views[b]]
+            scale[s, b] = math.exp(min(max(log_scale, -FARTHEST), FARTHEST))
+        scale[s, n_features] = density.bias_scale
+        multiply(theta[s, :n].reshape(n_columns, j), contrasts, by_class)
+        for b in range(n_columns):
+            for c in range(k):
+                weights[b, s * k + c] = scale[s, b] * by_class[b, c]
+    multiply(density.X, weights, eta)
+    for m in range(n_samples):
+        for c in range(n_chains * k):
+            slope[m, c] = 0.0
     if y.ndim == 1:  # the compiler takes only the branch of this type of y
-        repeated = np.empty(n_samples * n_chains, y.dtype)
-        for n in range(n_samples):
+        repeated = np.empty(n_samples * n_chains, np.int64)
+        for m in range(n_samples):
             for s in range(n_chains):
-                repeated[n * n_chains + s] = y[n]
+                repeated[m * n_chains + s] = y[m]
         flat = (1, n_samples * n_chains, k)
         fill_log_likelihood(
             eta.reshape(flat),
@@ -137,77 +184,32 @@ def _log_likelihood(
             slope.reshape(flat),
         )
     else:
-        _label_log_likelihood(eta, y, density.lapse, value, slope)
-
-
-@njit(**OPTIONS)
-def evaluate(
-    density: Density, theta: SingleArray, value: SingleArray, gradient: SingleArray
-) -> None:
-    """Fill the log likelihood (N, S) of vectors (S, P), and the gradients (S, P)."""
-    n_samples, n_features = density.X.shape
-    j, k = density.contrasts.shape
-    n_chains = len(theta)
-    n = n_features * j
-    n_views = theta.shape[1] - n - j - 1
-    scale = np.empty((n_chains, n_features), np.float32)
-    weights = np.empty((n_features, n_chains * k), np.float32)
-    by_class = np.empty((n_features, k), np.float32)
-    bias = np.empty(n_chains * k, np.float32)
-    for s in range(n_chains):
-        for b in range(n_features):
-            log_scale = theta[s, -1]
-            if n_views > 0:
-                log_scale += density.view_width * theta[s, n + j + density.views[b]]
-            scale[s, b] = math.exp(min(max(log_scale, -FARTHEST), FARTHEST))
-        np.dot(theta[s, :n].reshape(n_features, j), density.contrasts, by_class)
-        for b in range(n_features):
-            for c in range(k):
-                weights[b, s * k + c] = scale[s, b] * by_class[b, c]
-        for c in range(k):
-            total = np.float32(0.0)
-            for i in range(j):
-                total += theta[s, n + i] * density.contrasts[i, c]
-            bias[s * k + c] = density.bias_scale * total
-    eta = np.dot(density.X, weights)
-    slope = np.empty(eta.shape, np.float32)
-    for m in range(n_samples):
-        for c in range(n_chains * k):
-            eta[m, c] += bias[c]
-            slope[m, c] = 0.0
-    shape = (n_samples, n_chains, k)
-    _log_likelihood(density, density.y, eta.reshape(shape), value, slope.reshape(shape))
-    by_class_total = np.zeros(n_chains * k, np.float32)
+        shape = (n_samples, n_chains, k)
+        _label_log_likelihood(eta.reshape(shape), y, density.lapse, value, slope.reshape(shape))
     for m in range(n_samples):
         for s in range(n_chains):
             value[m, s] *= density.sample_weight[m]
         for c in range(n_chains * k):
             slope[m, c] *= density.sample_weight[m]
-            by_class_total[c] += slope[m, c]
-    np.dot(density.X_t, slope, weights)
-    by_loading = np.empty((n_features, j), np.float32)
+    multiply(density.X_t, slope, weights)
     for s in range(n_chains):
-        for b in range(n_features):
+        for b in range(n_columns):
             for c in range(k):
                 by_class[b, c] = weights[b, s * k + c]
-        np.dot(by_class, density.contrasts_t, by_loading)
+        multiply(by_class, contrasts_t, by_loading)
         for i in range(n_views):
-            gradient[s, n + j + i] = -theta[s, n + j + i]
+            gradient[s, n + i] = -theta[s, n + i]
         by_scale = np.float32(0.0)
-        for b in range(n_features):
+        for b in range(n_columns):
             by_feature = np.float32(0.0)
             for i in range(j):
                 each = scale[s, b] * by_loading[b, i]
                 by_feature += each * theta[s, b * j + i]
                 gradient[s, b * j + i] = each - theta[s, b * j + i]
-            by_scale += by_feature
-            if n_views > 0:
-                gradient[s, n + j + density.views[b]] += density.view_width * by_feature
-        for i in range(j):
-            total = np.float32(0.0)
-            for c in range(k):
-                total += density.contrasts[i, c] * by_class_total[s * k + c]
-            gradient[s, n + i] = density.bias_scale * total - theta[s, n + i]
+            if b < n_features:
+                by_scale += by_feature
+                if n_views > 0:
+                    gradient[s, n + views[b]] += view_width * by_feature
         ratio = math.exp(theta[s, -1]) / density.scale
         gradient[s, -1] = by_scale + 1.0 - ratio * ratio
 
@@ -215,6 +217,7 @@ def evaluate(
 @njit(**OPTIONS)
 def leapfrog(
     density: Density,
+    y: np.ndarray,
     normal: Normal,
     centre: SingleArray,
     z: SingleArray,
@@ -233,7 +236,7 @@ def leapfrog(
             for s in range(len(z)):
                 for i in range(z.shape[1]):
                     theta[s, i] += centre[s, i]
-            evaluate(density, theta, value, gradient)
+            evaluate(density, y, theta, value, gradient)
             force = transposed(normal, gradient)
             for s in range(len(z)):
                 for i in range(z.shape[1]):

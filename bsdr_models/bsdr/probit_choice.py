@@ -60,6 +60,7 @@ OPTIONS: dict[str, Any] = {
     "fastmath": {"contract", "nnan", "ninf", "nsz", "arcp", "reassoc"},
     "error_model": "numpy",
     "nogil": True,
+    "no_cfunc_wrapper": True,  # only Python and compiled functions call them
 }
 
 
@@ -159,7 +160,7 @@ def nodes(dtype: np.dtype) -> Nodes:
     )
 
 
-@njit(forceinline=True, **OPTIONS)
+@njit(inline="always", **OPTIONS)
 def _multiply(gap: float, table: FloatArray, work: FloatArray) -> None:
     """Fill Phi and phi at all nodes shifted by ``gap``, and the product before the next class."""
     at = (gap + _DECIDED) / STEP
@@ -184,7 +185,7 @@ def _multiply(gap: float, table: FloatArray, work: FloatArray) -> None:
         work[ROW + q] = work[q] * value
 
 
-@njit(forceinline=True, **OPTIONS)
+@njit(inline="always", **OPTIONS)
 def _divide(work: FloatArray, n_nodes: int) -> float:
     """Integral with phi in place of Phi; Phi becomes the product from this class on."""
     total = work.dtype.type(0.0)
@@ -250,7 +251,7 @@ def _factors(
     gap: FloatArray, near: BoolArray, table: FloatArray, product: FloatArray, hazard: FloatArray
 ) -> None:
     """Multiply ``product`` (N, Q) by Phi of near classes, and fill their phi / Phi (N, K, Q)."""
-    work = np.empty(2 * ROW)
+    work = np.empty(2 * ROW, table.dtype)
     for n in range(len(gap)):
         for j in range(gap.shape[1]):
             if near[n, j]:

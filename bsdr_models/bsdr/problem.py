@@ -110,17 +110,17 @@ class BSDRProblem:
     @cached_property
     def single(self) -> Density:
         """The log density for trajectories."""
-        matrices = (self.X, self.X.T, self.contrasts, self.contrasts.T)
+        X = np.column_stack([self.X, np.ones(len(self.X))])
+        matrices = (X, X.T, self.contrasts, self.contrasts.T)
         X, X_t, contrasts, contrasts_t = (a.astype(np.float32, order="C") for a in matrices)
         priors = self.priors
         return Density(
             X=X,
             X_t=X_t,
-            y=self.y,
             sample_weight=self.sample_weight.astype(np.float32),
             contrasts=contrasts,
             contrasts_t=contrasts_t,
-            views=np.zeros(X.shape[1], np.int64) if self.views is None else self.views,
+            views=np.zeros(self.X.shape[1], np.int64) if self.views is None else self.views,
             lapse=np.float32(priors.lapse),
             bias_scale=np.float32(priors.bias_scale),
             view_width=np.float32(priors.view_width),

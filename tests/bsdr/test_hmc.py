@@ -120,13 +120,16 @@ def test_products_with_the_root(monkeypatch, views, sd_log_scale, correlated):
     assert_array_equal(whitening.normal.deviations > 0.0, free)
     difference = np.where(free, theta - whitening.centre, 0.0)
     z = whitening.standardised(theta - whitening.centre)
-    product = leapfrog.product(whitening.normal, z.astype(np.float32))
+    product = whitening.product(z.astype(np.float32))
     assert_allclose(product, difference, rtol=1e-4, atol=1e-5)
+    compiled = leapfrog.product(whitening.normal, z.astype(np.float32))
+    assert_allclose(compiled, product, rtol=1e-4, atol=1e-5)
     gradient = problem.log_density(theta)[2]
-    products = np.sum(
-        leapfrog.transposed(whitening.normal, gradient.astype(np.float32)) * z, axis=1
-    )
+    transposed = whitening.transposed(gradient.astype(np.float32))
+    products = np.sum(transposed * z, axis=1)
     assert_allclose(products, np.sum(gradient * difference, axis=1), rtol=1e-4)
+    compiled = leapfrog.transposed(whitening.normal, gradient.astype(np.float32))
+    assert_allclose(compiled, transposed, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("correlated", [True, False])

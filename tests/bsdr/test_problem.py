@@ -119,7 +119,7 @@ def test_compiled_gradient(target, k, views):
     single = theta.astype(np.float32)
     found = np.empty((len(problem.X), 4), np.float32)
     slope = np.empty_like(single)
-    leapfrog.evaluate(problem.single, single, found, slope)
+    leapfrog.evaluate(problem.single, problem.y, single, found, slope)
     assert_allclose(found.T, value, rtol=1e-4, atol=1e-4)
     assert_allclose(slope, gradient, rtol=1e-4, atol=1e-4)
 
