@@ -139,7 +139,6 @@ def evaluate(
     ``y`` has classes (N,), or whether samples have labels (N, K).
     """
     contrasts = density.contrasts
-    contrasts_t = density.contrasts_t
     views = density.views
     view_width = density.view_width
     j, k = contrasts.shape
@@ -166,9 +165,6 @@ def evaluate(
             for c in range(k):
                 weights[b, s * k + c] = scale[s, b] * by_class[b, c]
     multiply(density.X, weights, eta)
-    for m in range(n_samples):
-        for c in range(n_chains * k):
-            slope[m, c] = 0.0
     if y.ndim == 1:  # the compiler takes only the branch of this type of y
         repeated = np.empty(n_samples * n_chains, np.int64)
         for m in range(n_samples):
@@ -196,7 +192,7 @@ def evaluate(
         for b in range(n_columns):
             for c in range(k):
                 by_class[b, c] = weights[b, s * k + c]
-        multiply(by_class, contrasts_t, by_loading)
+        multiply(by_class, density.contrasts_t, by_loading)
         for i in range(n_views):
             gradient[s, n + i] = -theta[s, n + i]
         by_scale = np.float32(0.0)

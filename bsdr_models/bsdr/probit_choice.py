@@ -81,7 +81,7 @@ def log_likelihood(eta: FloatArray, y: IntArray, lapse: float) -> tuple[FloatArr
     if not 0 <= y.min(initial=0) <= y.max(initial=0) < eta.shape[2]:
         raise ValueError("a label is none of the classes")  # and would be read beyond the array
     value = np.empty(eta.shape[:2], eta.dtype)
-    slope = np.zeros(eta.shape, eta.dtype)
+    slope = np.empty(eta.shape, eta.dtype)
     fill_log_likelihood(np.ascontiguousarray(eta), y, lapse, nodes(eta.dtype), value, slope)
     return value, slope
 
@@ -205,7 +205,7 @@ def fill_log_likelihood(
     value: FloatArray,
     slope: FloatArray,
 ) -> None:
-    """Fill ``value`` (S, N), and ``slope`` (S, N, K), which is zero before."""
+    """Fill ``value`` (S, N) and ``slope`` (S, N, K)."""
     n_particles, n_samples, k = eta.shape
     work = np.empty((k + 1) * ROW, eta.dtype)
     near = np.empty(k, np.int64)
@@ -222,6 +222,7 @@ def fill_log_likelihood(
             most = eta[s, n, own] + _DECIDED
             # Without branches, which would be mispredicted.
             for j in range(k):
+                slope[s, n, j] = 0.0
                 near[n_near] = j
                 n_near += (eta[s, n, j] > least) & (j != own)
                 hopeless |= eta[s, n, j] > most
