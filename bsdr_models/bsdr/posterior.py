@@ -190,8 +190,9 @@ class Coordinates:
         return whitened @ (self.coefficients @ self.axes) - self.shift
 
     def covariance(self, latent: FloatArray, mean: FloatArray) -> FloatArray:
-        """Covariance over draws, (M, R, R), from latent coordinates (S, M, R) and u (M, R)."""
-        return spread(latent @ self.maps[:, 1:] + self.maps[:, :1], mean)
+        """Covariance over draws of the first of u (M, R), (M, R, R), from z (S, M, J)."""
+        shown = mean.shape[1]
+        return spread(latent @ self.maps[:, 1:, :shown] + self.maps[:, :1, :shown], mean)
 
     def align(self, draws: Parameters, index: IntArray | slice = slice(None)) -> Parameters:
         """Draws in these coordinates, (S, R, .), with the same linear predictor."""
@@ -314,16 +315,18 @@ class BSDRPosterior:
         """Share of each coordinate in the variance between classes, (R,)."""
         return self.coordinates.share[: self.n_components]
 
+    def latent(self, X: FloatArray) -> FloatArray:
+        """Mean latent coordinates of scaled samples (M, D), (M, R)."""
+        return self.coordinates.embed(self.feature_map.whiten(X))[:, : self.n_components]
+
     def embed(self, X: FloatArray) -> LatentCoordinates:
         """Latent coordinates of scaled samples (M, D), with their covariances."""
-        r = self.coordinates.axes.shape[1]
-        mean = np.empty((len(X), r))
-        cov = np.empty((len(X), r, r))
-        for part, whitened, latent in self._latent(X):
-            mean[part] = self.coordinates.embed(whitened)
-            cov[part] = self.coordinates.covariance(latent, mean[part])
         shown = self.n_components
-        return LatentCoordinates(mean=mean[:, :shown], cov=cov[:, :shown, :shown])
+        mean = self.latent(X)
+        cov = np.empty((len(X), shown, shown))
+        for part, latent in self._latent(X):
+            cov[part] = self.coordinates.covariance(latent, mean[part])
+        return LatentCoordinates(mean=mean, cov=cov)
 
     def undetermined(self, X: FloatArray) -> FloatArray:
         """Share of the prior variance of samples that training samples do not determine, (M,)."""
@@ -386,18 +389,18 @@ class BSDRPosterior:
         assert self.draws.noise_scale is not None
         noise = np.mean(self.draws.noise_scale**2, axis=0)
         mean, std = (np.empty((len(X), len(noise))) for _ in range(2))
-        for part, _, latent in self._latent(X):
+        for part, latent in self._latent(X):
             eta = latent @ self.draws.weights + self.draws.bias[:, None]
             mean[part] = eta.mean(axis=0)
             std[part] = np.sqrt(eta.var(axis=0) + noise)
         return mean, std
 
-    def _latent(self, X: FloatArray) -> Iterator[tuple[IntArray, FloatArray, FloatArray]]:
-        """Blocks of scaled samples, their whitened features, and latent coordinates by draw."""
+    def _latent(self, X: FloatArray) -> Iterator[tuple[IntArray, FloatArray]]:
+        """Blocks of scaled samples, and their latent coordinates by draw."""
         for part, whitened, residuals in self.feature_map.blocks(X, _block(self.draws)):
             missing = None if residuals is None else _spread(self.draws, residuals)
             sd = self.feature_map.outside_sd(X[part])
-            yield part, whitened, self.draws.latent(whitened, sd, missing)
+            yield part, self.draws.latent(whitened, sd, missing)
 
 
 def _spread(draws: Parameters, residuals: FloatArray) -> FloatArray:
