@@ -121,6 +121,11 @@ def model_seconds(name: str) -> dict[str, float]:
     }
 
 
+def _milliseconds(seconds: float) -> str:
+    """Three digits of them, without an exponent."""
+    return f"{float(f'{1e3 * seconds:.3g}'):g}"
+
+
 def report() -> str:
     """Markdown tables of the times now."""
     with warnings.catch_warnings():
@@ -128,8 +133,8 @@ def report() -> str:
         imports = import_seconds()
         found = {name: model_seconds(name) for name in MODELS}
     head = ["CPU ms", *found["BSDR"]]
-    rows = [[name, *(f"{1e3 * each:.3g}" for each in own.values())] for name, own in found.items()]
-    single = [[name, f"{1e3 * seconds:.3g}"] for name, seconds in imports.items()]
+    rows = [[name, *map(_milliseconds, own.values())] for name, own in found.items()]
+    single = [[name, _milliseconds(seconds)] for name, seconds in imports.items()]
     return (
         "CPU milliseconds, medians. Fits with two components and the defaults, or a stack: the "
         "first fit to Wine without compiled functions, later ones to Wine, to 57 samples of "
