@@ -163,19 +163,17 @@ class Whitening:
         """L z of vectors (C, P)."""
         m, n = self.normal.cross.shape
         out = self.normal.deviations * z
-        shift = out[:, :n] @ self.normal.cross_t
-        out[:, n : n + m] = z[:, n : n + m] @ self.normal.root_t - shift
+        out[:, n : n + m] = z[:, n : n + m] @ self.normal.root_t - out[:, :n] @ self.normal.cross_t
         return out
 
     def transposed(self, gradient: SingleArray) -> SingleArray:
         """L' times gradients (C, P)."""
         m, n = self.normal.cross.shape
         last = gradient[:, n : n + m]
-        inner = gradient.copy()
-        inner[:, :n] -= last @ self.normal.cross
-        out = self.normal.deviations * inner
+        out = gradient.copy()
+        out[:, :n] -= last @ self.normal.cross
         out[:, n : n + m] = last @ self.normal.root
-        return out
+        return self.normal.deviations * out
 
     def standardised(self, difference: FloatArray) -> FloatArray:
         """z, (C, P), of differences theta - centre; 0 of what is fixed."""

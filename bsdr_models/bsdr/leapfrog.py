@@ -1,12 +1,12 @@
 """Steps of trajectories, compiled, in single precision.
 
-The gradient of the log density is that of :meth:`bsdr_models.bsdr.problem.Problem.evaluate`, whose
-letters are used, for all chains at once: linear predictors have the shape (N, S, K). A trajectory
-needs no Python code, which would take half of its time with few samples, and be done by one thread
-at a time.
+The gradient of the log density is that of :meth:`bsdr_models.bsdr.problem.BSDRProblem.evaluate`,
+whose letters are used, for all chains at once: linear predictors have the shape (N, S, K). A
+trajectory needs no Python code, which would take half of its time with few samples, and be done by
+one thread at a time.
 
 Compiling takes longer than a fit of few samples, and each caller compiles what it calls again:
-there are few levels of calls, and fields of tuples are read before loops.
+there are few levels of calls, fields of tuples are read before loops, and products have one layout.
 """
 
 import math
@@ -25,10 +25,7 @@ DECIDED = 30.0
 
 
 class Density(NamedTuple):
-    """What the log density depends on but for parameters.
-
-    Of matrices there are the transposes, since products of each layout take time to compile.
-    """
+    """What the log density depends on but for parameters and y."""
 
     X: SingleArray  # whitened features and ones, whose loadings are the biases, (N, B + 1)
     X_t: SingleArray
@@ -134,10 +131,7 @@ def _label_log_likelihood(
 def evaluate(
     density: Density, y: np.ndarray, theta: SingleArray, value: SingleArray, gradient: SingleArray
 ) -> None:
-    """Fill the log likelihood (N, S) of vectors (S, P), and the gradients (S, P).
-
-    ``y`` has classes (N,), or whether samples have labels (N, K).
-    """
+    """Fill the log likelihood (N, S) of y and vectors (S, P), and the gradients (S, P)."""
     contrasts = density.contrasts
     views = density.views
     view_width = density.view_width

@@ -280,8 +280,7 @@ class DGPLVMClassifier(ProbabilisticClassifier):
         return self._embedder.sensitivity(self._problem.X, effects)
 
     def _latent_means(self, X: FloatArray) -> FloatArray:
-        latent: FloatArray = self._posterior.latent(X)
-        return latent
+        return np.asarray(self._posterior.latent(X))
 
     def _outliers(self, X: FloatArray) -> dict[str, FloatArray]:
         """Relative variance, and the share of training samples with at least as much."""

@@ -386,7 +386,10 @@ def read(tree: xr.DataTree, group: str, *names: str) -> xr.Dataset:
     if unnamed := [each for each in (group, *names) if not isinstance(each, str)]:
         raise TypeError(f"groups and variables of trees have names, got {unnamed[0]!r}")
     if group not in tree.children:
-        raise ValueError(f"the tree has no group {group!r}; its groups are {sorted(tree.children)}")
+        found = f"its groups are {sorted(tree.children)}"
+        if tree.attrs.get("model") == "stack":
+            found = "a stack has none of its own, its members in `named_estimators_` have"
+        raise ValueError(f"the tree has no group {group!r}; {found}")
     dataset = tree[group].to_dataset()
     for name in map(str, dataset.data_vars if group in ("fit", "predictions") else ()):
         check_dims(f"{group}/{name}", dataset[name], NEEDED.get(name, ()))
