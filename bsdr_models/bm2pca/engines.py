@@ -15,6 +15,8 @@ from bsdr_models.bm2pca.posterior import (
     SparseMetric,
     is_large,
     link_of,
+    score_scale,
+    variance_root,
     whiten,
 )
 from bsdr_models.bm2pca.subspace import SubspaceState, Whitened, signs_of
@@ -40,8 +42,8 @@ MOST_SAMPLES = 1250
 # Held-out samples after which folds are skipped: the standard error of the mean log loss is 0.05.
 ENOUGH_SAMPLES = 500
 # Prior of log T, in units of the root mean square of the class scores, from the best temperatures
-# of new samples of ten data sets.
-LOG_T = TemperaturePrior(mean=-1.0, sd=0.6)
+# of new samples of ten data sets, and wide enough for those of weak signals, which are above one.
+LOG_T = TemperaturePrior(mean=-1.0, sd=1.0)
 # Gain of an iteration, relative to the objective, and iterations at which fits of folds stop. They
 # take 1 / 6 of the time to convergence, with the same costs, temperature and accuracy.
 OF_FOLD = {"tol": 1e-8, "max_iter": 200}
@@ -93,6 +95,11 @@ class Task:
             metric = Metric.learn(as_dense(X[used]), basis, weights, training.units)
         return cls(metric=metric, A=whiten(metric, X), signs=signs, settings=settings)
 
+    @property
+    def root(self) -> FloatArray | None:
+        """Root of the covariance of regression coefficients, (B, B)."""
+        return variance_root(self.A, np.abs(self.signs).max(axis=1))
+
     def fit(
         self, cost: float, start: SubspaceState | None = None, **options: Any
     ) -> Result[SubspaceState]:
@@ -140,9 +147,10 @@ def select(
         divisions[division][training.divisions[division] == number] = number
     run = partial(run_tasks, n_jobs=n_jobs, what="BM2PCA, folds", progressbar=progressbar)
     tasks = run(partial(Task.of, training, settings), folds).complete()
+    samples = [training.X[training.out(fold)] for fold in folds]
     new = [
-        whiten(task.metric, training.X[training.out(fold)])
-        for task, fold in zip(tasks, folds, strict=True)
+        (whiten(task.metric, X), score_scale(task.metric, task.root, X)[:, None])
+        for task, X in zip(tasks, samples, strict=True)
     ]
     fits: dict[float, list[SubspaceState]] = {}
 
@@ -157,8 +165,8 @@ def select(
             fits[own[0]] = found
         n_scores = found[0].weights.shape[1]
         every = [np.full((len(training.keys), n_scores), np.nan) for _ in divisions]
-        for fold, state, A in zip(folds, found, new, strict=True):
-            every[fold[0]][training.out(fold)] = state.scores(A)
+        for fold, state, (A, size) in zip(folds, found, new, strict=True):
+            every[fold[0]][training.out(fold)] = state.scores(A) / size
         return every
 
     y = training.classes
@@ -247,6 +255,7 @@ def fit_all(
         state=fit.posterior,
         weight_cov=subspace.weight_covariance(fit.posterior, task.A, task.signs, given),
         projection_cov=subspace.projection_covariance(fit.posterior, task.A, task.signs, given),
+        root=task.root,
         settings=given,
         probabilities=Probabilities(calibration=calibration, exclusive=task.settings.exclusive),
     )

@@ -9,8 +9,8 @@ from scipy.sparse.linalg import LinearOperator, aslinearoperator
 from scipy.special import log_expit, log_softmax, logsumexp
 
 from bsdr_models.bm2pca.factor_model import FactorModel
-from bsdr_models.bm2pca.subspace import Settings, SubspaceState, Whitened
-from bsdr_models.estimators.calibration import Calibration, Link
+from bsdr_models.bm2pca.subspace import MAX_AXES, Settings, SubspaceState, Whitened
+from bsdr_models.estimators.calibration import Calibration, Link, moderation
 from bsdr_models.learned_metric.metric import Metric
 from bsdr_models.numerics.arrays import FloatArray, Rows
 from bsdr_models.numerics.latent import LatentCoordinates
@@ -24,6 +24,11 @@ LAPSE = 0.01
 MAX_DENSE = 2**25
 # Numbers per dense block of sparse samples.
 BLOCK = 2**22
+# Variance of the noise of a regression on whitened features, whose mean square length is one, and
+# that of its predictions which counts as much as the scatter of class scores within classes. With
+# half or twice of either the log loss of new samples changes by less than .001.
+NOISE = 0.1
+SCATTER = 0.05
 # Draws of class scores that missing values leave uncertain, in pairs of opposite sign.
 N_SCORES = 64
 
@@ -176,6 +181,36 @@ def whiten(metric: Metric | SparseMetric, X: Rows) -> Whitened:
     return metric.whiten(X)
 
 
+def outside(metric: Metric | SparseMetric, X: Rows) -> FloatArray:
+    """Squared length of whitened samples (M, P) orthogonal to the axes, (M,)."""
+    if isinstance(metric, SparseMetric):
+        return np.zeros(X.shape[0])
+    if not issparse(X):
+        return metric.outside_sd(X) ** 2
+    step = max(1, BLOCK // X.shape[1])
+    blocks = (X[start : start + step] for start in range(0, X.shape[0], step))
+    return np.concatenate([metric.outside_sd(as_dense(own)) for own in blocks]) ** 2
+
+
+def variance_root(A: Whitened, weights: FloatArray) -> FloatArray | None:
+    """Root (B, B) of the covariance of regression coefficients; None with too many axes.
+
+    They are standard normals before training samples (N, B), of weights (N,), are seen.
+    """
+    if A.shape[1] > MAX_AXES or not isinstance(A, np.ndarray):
+        return None
+    precision = np.eye(A.shape[1]) + (A.T * weights) @ A / NOISE
+    return np.asarray(np.linalg.inv(cholesky(precision, name="precision of coefficients")).T)
+
+
+def score_scale(metric: Metric | SparseMetric, root: FloatArray | None, X: Rows) -> FloatArray:
+    """What scores of scaled samples are divided by, (M,): more, the less is known of them."""
+    if root is None:
+        return np.ones(X.shape[0])
+    variance = np.sum((whiten(metric, X) @ root) ** 2, axis=1) + outside(metric, X)
+    return moderation(variance / SCATTER)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BM2PCAPosterior(Predictor):
     """A subspace of the whitened features, and classifiers in it."""
@@ -186,6 +221,7 @@ class BM2PCAPosterior(Predictor):
     # Covariance of each column of Q given H and the other columns, (R, B, B) over the B axes of the
     # metric; None with too many axes.
     projection_cov: FloatArray | None
+    root: FloatArray | None  # of `variance_root`
     settings: Settings
     probabilities: Probabilities = PLAIN
 
@@ -205,16 +241,12 @@ class BM2PCAPosterior(Predictor):
         variance = np.full(mean.shape, self.settings.latent_variance)
         if self.projection_cov is not None:
             variance += np.einsum("mr,krs,ms->mk", A, self.projection_cov, A, optimize=True)
-        variance += self._outside(X)[:, None] / self.settings.projection_precision
+        variance += outside(self.metric, X)[:, None] / self.settings.projection_precision
         return LatentCoordinates(mean=mean, cov=variance[:, :, None] * np.eye(mean.shape[1]))
 
-    def _outside(self, X: Rows) -> FloatArray:
-        """Squared length of whitened samples orthogonal to the axes, (M,)."""
-        if isinstance(self.metric, SparseMetric):
-            return np.zeros(X.shape[0])
-        step = max(1, BLOCK // X.shape[1]) if issparse(X) else X.shape[0]
-        blocks = (X[start : start + step] for start in range(0, X.shape[0], step))
-        return np.concatenate([self.metric.outside_sd(as_dense(own)) for own in blocks]) ** 2
+    def scores(self, X: Rows) -> FloatArray:
+        """Moderated class scores, (M, K)."""
+        return self.scores_at(self.latent(X)) / score_scale(self.metric, self.root, X)[:, None]
 
     def scores_at(self, latent: FloatArray) -> FloatArray:
         """Mean class scores at latent coordinates (G, R): (G, K)."""

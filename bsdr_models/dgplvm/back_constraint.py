@@ -177,9 +177,9 @@ class Embedder(ABC):
         """Means and covariances of the latent coordinates."""
         return certain(self.latent(X))
 
-    def to_classify(self, X: FloatArray) -> tuple[FloatArray, FloatArray | float]:
-        """Means, (M, R), and variances relative to the typical one."""
-        return self.latent(X), 1.0
+    def to_classify(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Means, (M, R), and variances relative to the typical one, (M,)."""
+        return self.latent(X), np.ones(len(X))
 
 
 def certain(latent: FloatArray) -> LatentCoordinates:

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from bsdr_models.dgplvm.back_constraint import MappingEmbedder, MappingPrior, make_mapping
-from bsdr_models.dgplvm.gp_classifier import Covariance, damp_log_odds, fit_gp_classifier, link
-from bsdr_models.dgplvm.left_out import LeftOut, enforce_centroid_order
+from bsdr_models.dgplvm.gp_classifier import Covariance, fit_gp_classifier, link
+from bsdr_models.dgplvm.left_out import LeftOut
 from bsdr_models.dgplvm.map_search import Mode, collapse, fit_map
 from bsdr_models.dgplvm.posterior import DGPLVMPosterior, Draw, FitResult, mixture
 from bsdr_models.dgplvm.priors import KERNEL, Inference
 from bsdr_models.dgplvm.problem import DGPLVMProblem, WellPosedObjective
 from bsdr_models.dgplvm.sampling import sample, stack_chains
-from bsdr_models.estimators.calibration import HeldOutScore, TemperaturePrior, judge
+from bsdr_models.estimators.calibration import HeldOutScore, TemperaturePrior, judge, moderation
 from bsdr_models.inference.optimise import MapResult, advise
 from bsdr_models.inference.result import Schedule
 from bsdr_models.numerics.arrays import FloatArray, IntArray
@@ -131,11 +131,10 @@ def fit_classifiers(
     log_odds = []
     for fold, left_out in zip(training.divisions, judged, strict=False):
         fitted = left_out if singly is None else singly
-        ordered = enforce_centroid_order(fitted.latent, latent, y_index)
-        # A shift towards the classes, and copies, would tell the class of a left-out sample.
-        told = training.groups is not None or ordered is not left_out.latent
+        # Copies, and samples of a group, would tell the class of a left-out sample.
+        told = training.groups is not None
         functions, odds = fit_gp_classifier(
-            ordered,
+            fitted.latent,
             y_index,
             kernel=kernel,
             fold=fold if told else None,
@@ -143,7 +142,7 @@ def fit_classifiers(
         )
         kernel = functions.kernel
         classifiers.append(functions)
-        log_odds.append(damp_log_odds(odds, left_out.relative_variance)[:, None])
+        log_odds.append((odds / moderation(left_out.relative_variance)[:, None])[:, None])
     mean = np.mean([own.latent for own in judged], axis=0)
     variance = np.mean([own.variance for own in judged], axis=0)
     cov = embedder.scale * variance[:, None, None] * np.eye(latent.shape[1])

@@ -56,8 +56,6 @@ SEARCH_ITER = 50
 SEARCH_PROBLEMS = 10
 # Probability that a class is random.
 LAPSE = 0.003
-# Power of the relative variance by which log odds are divided.
-DAMPING = 0.25
 # Maximum number of samples whose kernel matrix is factorised.
 INDUCING_SAMPLES = 300
 
@@ -238,14 +236,6 @@ def one_against_rest(y: IntArray) -> FloatArray:
 def probit_log_odds(z: FloatArray) -> FloatArray:
     r"""Log odds of problems, :math:`\log \Phi(z) - \log \Phi(-z)`."""
     return np.asarray(log_ndtr(z) - log_ndtr(-z))
-
-
-def damp_log_odds(log_odds: FloatArray, relative_variance: FloatArray | float) -> FloatArray:
-    """Log odds (M, P) divided by the fourth root of the relative variance (M,).
-
-    About half of the scatter is due to the mapping, the rest within classes: hence the fourth root.
-    """
-    return log_odds / np.reshape(relative_variance, (-1, 1)) ** DAMPING
 
 
 def kernel_at_prior(latent: FloatArray, y: IntArray) -> Covariance:

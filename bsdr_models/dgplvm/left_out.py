@@ -27,7 +27,6 @@ from bsdr_models.dgplvm.back_constraint import (
     typical_distance,
 )
 from bsdr_models.dgplvm.priors import LogNormal
-from bsdr_models.dgplvm.problem import class_centroids
 from bsdr_models.learned_metric.metric import Metric
 from bsdr_models.learned_metric.weights import SHARPNESS
 from bsdr_models.numerics.arrays import FloatArray, IntArray
@@ -37,10 +36,8 @@ from bsdr_models.numerics.scaling import bounded
 # Weak priors of the settings; without that of the width the choice is poor for many samples.
 WIDTH_PRIOR = LogNormal(2.0, 0.5)
 NOISE_PRIOR = LogNormal(0.03, 1.5)
-# With up to this many samples even a good mapping may reverse the order of the left-out centroids:
-# then they have this slope on the fitted ones.
-FEW_SAMPLES = 10
-MIN_SLOPE = 0.15
+# Share of their fitted coordinates that samples keep if every class has one only.
+ALONE = 0.15
 
 
 def in_metric(metric: Metric, X: FloatArray) -> FloatArray:
@@ -141,6 +138,8 @@ class LeftOut:
         variance = np.where(known, prior.left_out_variance(), 0.0)
         only = known & (np.bincount(y_index[known])[y_index] == 1)
         left_out[only], variance[only] = prior.leave_out_together(latent, only)
+        if only[known].all():  # without any order of the classes all predictions would be one
+            left_out[only] += ALONE * latent[only]
         for part in parts:
             left_out[part.left_out], variance[part.left_out] = part.predict(latent, y_index, make)
         return cls(latent=left_out, variance=variance)
@@ -160,33 +159,6 @@ class LeftOut:
         known = y_index >= 0
         square = ((latent - self.latent)[known] ** 2).mean(axis=1)
         return float(np.mean(square / self.variance[known]))
-
-
-def enforce_centroid_order(
-    left_out: FloatArray, latent: FloatArray, y_index: IntArray
-) -> FloatArray:
-    """Left-out latent coordinates; of few samples shifted by class to the least slope.
-
-    With a handful of samples the left-out centroids may be in reverse order, and a classifier
-    fitted to them would reverse the predictions of the mapping.
-    """
-    known = y_index >= 0
-    if known.sum() > FEW_SAMPLES:
-        return left_out
-    fitted = _centred_centroids(latent, y_index)
-    slope = float(np.vdot(_centred_centroids(left_out, y_index), fitted) / np.vdot(fitted, fitted))
-    if slope >= MIN_SLOPE:
-        return left_out
-    _, index = np.unique(y_index[known], return_inverse=True)
-    shifted = left_out.copy()
-    shifted[known] += (MIN_SLOPE - slope) * fitted[index]
-    return shifted
-
-
-def _centred_centroids(latent: FloatArray, y_index: IntArray) -> FloatArray:
-    """Centroids (C, R) of the classes present, less their mean."""
-    centroids = class_centroids(latent, y_index)
-    return centroids - centroids.mean(axis=0)
 
 
 # Width and noise of the mapping

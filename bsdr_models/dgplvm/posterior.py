@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bsdr_models.dgplvm.back_constraint import Embedder
-from bsdr_models.dgplvm.gp_classifier import Functions, damp_log_odds, link, probit_log_odds
-from bsdr_models.estimators.calibration import Calibration
+from bsdr_models.dgplvm.gp_classifier import Functions, link, probit_log_odds
+from bsdr_models.estimators.calibration import Calibration, moderation
 from bsdr_models.inference.result import Result
 from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.latent import LatentCoordinates
@@ -31,7 +31,7 @@ class Draw:
     def log_odds(self, X: FloatArray) -> list[FloatArray]:
         """Log odds of the problems of samples (M, D), (M, P)."""
         latent, relative_variance = self.embedder.to_classify(X)
-        return [damp_log_odds(each, relative_variance) for each in self.log_odds_at(latent)]
+        return [each / moderation(relative_variance)[:, None] for each in self.log_odds_at(latent)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

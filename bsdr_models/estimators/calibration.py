@@ -18,6 +18,8 @@ and not cut off. The score of a fold is that at the temperature and weight of th
 References
 ----------
 .. [1] C. Nadeau, Y. Bengio (2003). Inference for the generalization error. Machine Learning 52.
+.. [2] D. J. C. MacKay (1992). The evidence framework applied to classification networks. Neural
+       Computation 4(5).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -46,6 +48,15 @@ N_NODES = 33
 # class frequencies have a part in predictions, which shrinks gains without a signal to nearly zero.
 N_STANDARD_ERRORS = 0.85
 MIN_GAIN = 0.01
+
+
+def moderation(relative_variance: FloatArray) -> FloatArray:
+    """What class scores or log odds of samples are divided by, (M,), as in [2]_.
+
+    The variance of a new sample's scores is that of what predicts them, relative to a typical new
+    sample (M,), and that within classes, which is taken to be as large as the former typically is.
+    """
+    return np.asarray(np.sqrt(0.5 * (1.0 + relative_variance)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,11 +13,9 @@ from bsdr_models import DGPLVMClassifier, DGPLVMOptimization
 from bsdr_models.dgplvm import engines
 from bsdr_models.dgplvm.back_constraint import centroid_weights, make_mapping
 from bsdr_models.dgplvm.left_out import (
-    MIN_SLOPE,
     NOISE_PRIOR,
     WIDTH_PRIOR,
     LeftOut,
-    enforce_centroid_order,
     in_metric,
     make_parts,
     mean_settings,
@@ -222,21 +220,6 @@ def test_scale_of_draws_of_the_mapping_is_recovered():
     left_out = LeftOut.of(prior, latent, y, (), make)
     # 400 squares, correlated a little: 4 standard errors of a mean of 200 independent ones.
     assert left_out.scale(latent, y) == pytest.approx(3.7, rel=4 * np.sqrt(2 / 200))
-
-
-@pytest.mark.parametrize("slope", [-0.5, 0.1, 0.9])
-def test_centroids_of_few_samples_are_in_the_order_of_the_fitted_ones(slope):
-    y = np.array([0, 0, 1, 1, -1])
-    latent = np.array([-1.0, -1.0, 1.0, 1.0, 0.0])[:, None]
-    within = np.array([0.2, -0.2, 0.3, -0.3, 0.4])[:, None]
-    found = enforce_centroid_order(slope * latent + within, latent, y)
-    np.testing.assert_allclose(found, max(slope, MIN_SLOPE) * latent + within)
-
-
-def test_many_samples_are_not_shifted():
-    y = np.arange(60) % 2
-    latent = np.where(y == 0, -1.0, 1.0)[:, None]
-    np.testing.assert_array_equal(enforce_centroid_order(-0.5 * latent, latent, y), -0.5 * latent)
 
 
 # ------------------------------------------------------------------------------------------- groups

@@ -12,7 +12,7 @@ import xarray as xr
 from bsdr_models.dgplvm.back_constraint import Embedder, centroid_weights, make_mapping
 from bsdr_models.dgplvm.engines import N_DRAWS, make_embedder
 from bsdr_models.dgplvm.gp_classifier import fit_gp_classifier
-from bsdr_models.dgplvm.left_out import LeftOut, enforce_centroid_order
+from bsdr_models.dgplvm.left_out import LeftOut
 from bsdr_models.dgplvm.posterior import DGPLVMPosterior, Draw
 from bsdr_models.dgplvm.probit import EP
 from bsdr_models.estimators.calibration import Calibration
@@ -91,4 +91,4 @@ def _recommended_embeddings(tree: xr.DataTree, index: IntArray) -> Iterator[Embe
     for latent in take_draws(tree, ["latent"], N_DRAWS)["latent"]:
         left_out = LeftOut.of(mapping, latent, index, (), make_mapping)
         embedder = make_embedder(mapping, latent, index, [left_out])
-        yield embedder, enforce_centroid_order(left_out.latent, latent, index)
+        yield embedder, left_out.latent
