@@ -16,7 +16,6 @@ from bsdr_models.bm2pca.posterior import (
     is_large,
     link_of,
     score_scale,
-    variance_root,
     whiten,
 )
 from bsdr_models.bm2pca.subspace import SubspaceState, Whitened, signs_of
@@ -35,6 +34,7 @@ from bsdr_models.learned_metric.metric import ClassBasis, Metric, weigh
 from bsdr_models.learned_metric.weights import SHARPNESS
 from bsdr_models.numerics.arrays import BoolArray, FloatArray
 from bsdr_models.numerics.folds import make_folds
+from bsdr_models.numerics.linalg import cholesky
 from bsdr_models.numerics.scaling import as_dense
 
 # Most labelled samples of the folds.
@@ -44,6 +44,8 @@ ENOUGH_SAMPLES = 500
 # Prior of log T, in units of the root mean square of the class scores, from the best temperatures
 # of new samples of ten data sets, and wide enough for those of weak signals, which are above one.
 LOG_T = TemperaturePrior(mean=-1.0, sd=1.0)
+# Variance of the noise of a regression on whitened features, whose mean square length is one.
+NOISE = 0.1
 # Gain of an iteration, relative to the objective, and iterations at which fits of folds stop. They
 # take 1 / 6 of the time to convergence, with the same costs, temperature and accuracy.
 OF_FOLD = {"tol": 1e-8, "max_iter": 200}
@@ -97,8 +99,12 @@ class Task:
 
     @property
     def root(self) -> FloatArray | None:
-        """Root of the covariance of regression coefficients, (B, B)."""
-        return variance_root(self.A, np.abs(self.signs).max(axis=1))
+        """Root of the covariance of regression coefficients, (B, B); None with too many axes."""
+        if self.A.shape[1] > subspace.MAX_AXES or not isinstance(self.A, np.ndarray):
+            return None
+        weights = np.abs(self.signs).max(axis=1)
+        precision = np.eye(self.A.shape[1]) + (self.A.T * weights) @ self.A / NOISE
+        return np.asarray(np.linalg.inv(cholesky(precision, name="precision of coefficients")).T)
 
     def fit(
         self, cost: float, start: SubspaceState | None = None, **options: Any

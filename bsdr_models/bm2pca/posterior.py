@@ -9,7 +9,7 @@ from scipy.sparse.linalg import LinearOperator, aslinearoperator
 from scipy.special import log_expit, log_softmax, logsumexp
 
 from bsdr_models.bm2pca.factor_model import FactorModel
-from bsdr_models.bm2pca.subspace import MAX_AXES, Settings, SubspaceState, Whitened
+from bsdr_models.bm2pca.subspace import Settings, SubspaceState, Whitened
 from bsdr_models.estimators.calibration import Calibration, Link, moderation
 from bsdr_models.learned_metric.metric import Metric
 from bsdr_models.numerics.arrays import FloatArray, Rows
@@ -24,10 +24,8 @@ LAPSE = 0.01
 MAX_DENSE = 2**25
 # Numbers per dense block of sparse samples.
 BLOCK = 2**22
-# Variance of the noise of a regression on whitened features, whose mean square length is one, and
-# that of its predictions which counts as much as the scatter of class scores within classes. With
-# half or twice of either the log loss of new samples changes by less than .001.
-NOISE = 0.1
+# Variance of the estimates of class scores that counts as much as their scatter within classes.
+# With half or twice as much the log loss of new samples changes by less than .001.
 SCATTER = 0.05
 # Draws of class scores that missing values leave uncertain, in pairs of opposite sign.
 N_SCORES = 64
@@ -192,17 +190,6 @@ def outside(metric: Metric | SparseMetric, X: Rows) -> FloatArray:
     return np.concatenate([metric.outside_sd(as_dense(own)) for own in blocks]) ** 2
 
 
-def variance_root(A: Whitened, weights: FloatArray) -> FloatArray | None:
-    """Root (B, B) of the covariance of regression coefficients; None with too many axes.
-
-    They are standard normals before training samples (N, B), of weights (N,), are seen.
-    """
-    if A.shape[1] > MAX_AXES or not isinstance(A, np.ndarray):
-        return None
-    precision = np.eye(A.shape[1]) + (A.T * weights) @ A / NOISE
-    return np.asarray(np.linalg.inv(cholesky(precision, name="precision of coefficients")).T)
-
-
 def score_scale(metric: Metric | SparseMetric, root: FloatArray | None, X: Rows) -> FloatArray:
     """What scores of scaled samples are divided by, (M,): more, the less is known of them."""
     if root is None:
@@ -221,7 +208,7 @@ class BM2PCAPosterior(Predictor):
     # Covariance of each column of Q given H and the other columns, (R, B, B) over the B axes of the
     # metric; None with too many axes.
     projection_cov: FloatArray | None
-    root: FloatArray | None  # of `variance_root`
+    root: FloatArray | None  # of the variance of scores, (B, B); None if it is not known
     settings: Settings
     probabilities: Probabilities = PLAIN
 

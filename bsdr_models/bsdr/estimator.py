@@ -256,9 +256,6 @@ class FullRankEstimator(BaseBSDR):
             check_views(scaled, self._context.views)
         return scaled
 
-    def _latent_means(self, X: FloatArray) -> FloatArray:
-        return self._posterior.latent(X)
-
     def _outliers(self, X: FloatArray) -> dict[str, FloatArray]:
         if self._posterior.feature_map.is_linear:
             return super()._outliers(X)

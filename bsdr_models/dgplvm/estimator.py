@@ -279,9 +279,6 @@ class DGPLVMClassifier(ProbabilisticClassifier):
         effects = np.pad(self._metric.effects, ((0, 0), (0, 1)))  # none outside of their span
         return self._embedder.sensitivity(self._problem.X, effects)
 
-    def _latent_means(self, X: FloatArray) -> FloatArray:
-        return np.asarray(self._posterior.latent(X))
-
     def _outliers(self, X: FloatArray) -> dict[str, FloatArray]:
         """Relative variance, and the share of training samples with at least as much."""
         return self._embedder.outliers(self._embedder.out_of_range(X))

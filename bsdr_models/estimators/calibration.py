@@ -51,11 +51,7 @@ MIN_GAIN = 0.01
 
 
 def moderation(relative_variance: FloatArray) -> FloatArray:
-    """What class scores or log odds of samples are divided by, (M,), as in [2]_.
-
-    The variance of a new sample's scores is that of what predicts them, relative to a typical new
-    sample (M,), and that within classes, which is taken to be as large as the former typically is.
-    """
+    """Divisors of scores (M,) by the variance of their estimates over that within classes [2]_."""
     return np.asarray(np.sqrt(0.5 * (1.0 + relative_variance)))
 
 

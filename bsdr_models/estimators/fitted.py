@@ -440,7 +440,8 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ABC):
 
     def _latent_means(self, X: Rows) -> FloatArray:
         """Latent coordinates of scaled samples, without their covariance."""
-        return self._embed(X).mean
+        means = getattr(self._posterior, "latent", None)  # which take less time
+        return self._embed(X).mean if means is None else np.asarray(means(X))
 
     def plot_map(
         self, X: SamplesLike | None = None, y: TargetLike | None = None, **options: Any

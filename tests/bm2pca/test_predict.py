@@ -9,14 +9,9 @@ import numpy as np
 import pytest
 
 from bsdr_models import BM2PCAClassifier
+from bsdr_models.bm2pca.engines import NOISE
 from bsdr_models.bm2pca.factor_model import FactorModel, impute, spread_of_missing
-from bsdr_models.bm2pca.posterior import (
-    NOISE,
-    SCATTER,
-    SparseMetric,
-    score_scale,
-    variance_root,
-)
+from bsdr_models.bm2pca.posterior import SCATTER, score_scale
 from bsdr_models.bm2pca.views import Loadings, Offset, ViewState
 from bsdr_models.numerics.factors import Gamma
 from bsdr_models.papers.bm2pca.conjugate import MarginPosterior
@@ -287,26 +282,19 @@ def test_probabilities_of_a_sample_without_values_are_the_class_frequencies(fitt
 
 
 def test_the_scale_of_scores_is_by_the_variance_of_a_regression():
-    """Of standard normal functions, given samples each as often as its weight says."""
+    """Of standard normal functions, given the training samples."""
     rng = np.random.default_rng(90)
     X = rng.standard_normal((12, 20))
-    weights = np.array([2.0, 1.0, 0.0] * 4)
-    metric = SparseMetric(mean=np.zeros(20), gain=0.25)
-    np.testing.assert_allclose(score_scale(metric, None, X), 1.0)
-    A = X[:, :5]
-    root = variance_root(A, weights)
-    seen = np.repeat(A, weights.astype(int), axis=0)
-    gram = seen @ seen.T + NOISE * np.eye(len(seen))
-    variance = np.sum(A**2, axis=1) - np.sum((A @ seen.T) * np.linalg.solve(gram, seen @ A.T).T, 1)
-    np.testing.assert_allclose(np.sum((A @ root) ** 2, axis=1), variance)
     model = BM2PCAClassifier(random_state=0).fit(X, np.arange(12) % 2)
     own = model._posterior
-    new = rng.standard_normal((5, 20))
-    inside = np.sum((own.metric.whiten(new) @ own.root) ** 2, axis=1)
-    total = inside + own.metric.outside_sd(new) ** 2
-    np.testing.assert_allclose(
-        score_scale(own.metric, own.root, new) ** 2, 0.5 + 0.5 * total / SCATTER
-    )
+    seen = own.metric.map(model._samples(X))
+    new = model._samples(rng.standard_normal((5, 20)))
+    mapped = own.metric.map(new)
+    by_seen = np.linalg.solve(seen @ seen.T + NOISE * np.eye(12), seen @ mapped.T)
+    variance = np.sum(mapped**2, axis=1) - np.sum((mapped @ seen.T) * by_seen.T, axis=1)
+    found = score_scale(own.metric, own.root, new)
+    np.testing.assert_allclose(found**2, 0.5 + 0.5 * variance / SCATTER)
+    np.testing.assert_array_equal(score_scale(own.metric, None, new), 1.0)
 
 
 def test_a_sample_unlike_the_training_samples_is_less_sure_of_the_same_class():
