@@ -174,11 +174,6 @@ def compare_models(
     recommended. ``recommendation`` says so if the interval of the gain over the class frequencies
     includes zero.
 
-    Intervals are by bootstrap, wider since training sets are nearly the same [1]_. For the table
-    they are widened further, by 1.3 and by 2.5 nats over the number of samples, in quadrature: the
-    lowest log loss is partly luck. Without this they hold 67 to 83 % of the differences of new
-    samples in place of 90 %.
-
     A fit of this package holds samples out by itself, and calibrates the predictions of each by the
     others. By default one fit of each of these models is scored by them, and the other models are
     cross-validated. In a comparison BSDR has 200 draws of each chain.
@@ -238,7 +233,9 @@ def compare_models(
     Notes
     -----
     Intervals are those of the Bayesian bootstrap of the held-out samples, widened for training sets
-    that share most of their samples [1]_: by 1.5 for five folds.
+    that share most of their samples [1]_: by 1.5 for five folds. Those that are given are widened
+    further, by 1.3 and by 2.5 nats over the number of samples, in quadrature, since the lowest log
+    loss is partly luck.
 
     References
     ----------
