@@ -98,13 +98,18 @@ class Task:
         return cls(metric=metric, A=whiten(metric, X), signs=signs, settings=settings)
 
     @property
-    def root(self) -> FloatArray | None:
-        """Root of the covariance of regression coefficients, (B, B); None with too many axes."""
-        if self.A.shape[1] > subspace.MAX_AXES or not isinstance(self.A, np.ndarray):
+    def known(self) -> tuple[FloatArray, float] | None:
+        """Root of the covariance of coefficients, (B, B), and variance of a new sample; or None."""
+        A = self.A
+        if A.shape[1] > subspace.MAX_AXES or not isinstance(A, np.ndarray):
             return None
         weights = np.abs(self.signs).max(axis=1)
-        precision = np.eye(self.A.shape[1]) + (self.A.T * weights) @ self.A / NOISE
-        return np.asarray(np.linalg.inv(cholesky(precision, name="precision of coefficients")).T)
+        precision = np.eye(A.shape[1]) + (A.T * weights) @ A / NOISE
+        root = np.linalg.inv(cholesky(precision, name="precision of coefficients")).T
+        n = max(weights.sum(), np.count_nonzero(weights))
+        # Of a new sample by generalised cross-validation.
+        leverage = float(weights @ np.sum((A @ root) ** 2, axis=1)) / (NOISE * n)
+        return root, NOISE * leverage / (1.0 - leverage)
 
     def fit(
         self, cost: float, start: SubspaceState | None = None, **options: Any
@@ -153,11 +158,10 @@ def select(
         divisions[division][training.divisions[division] == number] = number
     run = partial(run_tasks, n_jobs=n_jobs, what="BM2PCA, folds", progressbar=progressbar)
     tasks = run(partial(Task.of, training, settings), folds).complete()
-    samples = [training.X[training.out(fold)] for fold in folds]
-    new = [
-        (whiten(task.metric, X), score_scale(task.metric, task.root, X)[:, None])
-        for task, X in zip(tasks, samples, strict=True)
-    ]
+    new = []
+    for task, fold in zip(tasks, folds, strict=True):
+        X = training.X[training.out(fold)]
+        new.append((whiten(task.metric, X), score_scale(task.metric, task.known, X)[:, None]))
     fits: dict[float, list[SubspaceState]] = {}
 
     def scores(own: Sequence[float]) -> list[FloatArray]:
@@ -261,7 +265,7 @@ def fit_all(
         state=fit.posterior,
         weight_cov=subspace.weight_covariance(fit.posterior, task.A, task.signs, given),
         projection_cov=subspace.projection_covariance(fit.posterior, task.A, task.signs, given),
-        root=task.root,
+        known=task.known,
         settings=given,
         probabilities=Probabilities(calibration=calibration, exclusive=task.settings.exclusive),
     )

@@ -498,7 +498,7 @@ class BM2PCAClassifier(WeightedFit, ProbabilisticClassifier, BaseBM2PCA):
         complete = self._impute(X[part])
         (imputer,) = self._imputers
         cov = spread_of_missing(imputer, X[part], posterior.effects()[0])
-        cov /= score_scale(posterior.metric, posterior.root, complete)[:, None, None] ** 2
+        cov /= score_scale(posterior.metric, posterior.known, complete)[:, None, None] ** 2
         log_p[part] = posterior.probabilities(posterior.scores(complete), cov)
         frequency = posterior.probabilities.calibration.log_frequency
         if frequency is not None:  # as known as without features

@@ -10,7 +10,7 @@ from scipy.special import log_expit, log_softmax, logsumexp
 
 from bsdr_models.bm2pca.factor_model import FactorModel
 from bsdr_models.bm2pca.subspace import Settings, SubspaceState, Whitened
-from bsdr_models.estimators.calibration import Calibration, Link, moderation
+from bsdr_models.estimators.calibration import Calibration, Link
 from bsdr_models.learned_metric.metric import Metric
 from bsdr_models.numerics.arrays import FloatArray, Rows
 from bsdr_models.numerics.latent import LatentCoordinates
@@ -190,12 +190,15 @@ def outside(metric: Metric | SparseMetric, X: Rows) -> FloatArray:
     return np.concatenate([metric.outside_sd(as_dense(own)) for own in blocks]) ** 2
 
 
-def score_scale(metric: Metric | SparseMetric, root: FloatArray | None, X: Rows) -> FloatArray:
+def score_scale(
+    metric: Metric | SparseMetric, known: tuple[FloatArray, float] | None, X: Rows
+) -> FloatArray:
     """What scores of scaled samples are divided by, (M,): more, the less is known of them."""
-    if root is None:
+    if known is None:
         return np.ones(X.shape[0])
+    root, typical = known
     variance = np.sum((whiten(metric, X) @ root) ** 2, axis=1) + outside(metric, X)
-    return moderation(variance / SCATTER)
+    return np.sqrt((SCATTER + variance) / (SCATTER + typical))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,7 +211,7 @@ class BM2PCAPosterior(Predictor):
     # Covariance of each column of Q given H and the other columns, (R, B, B) over the B axes of the
     # metric; None with too many axes.
     projection_cov: FloatArray | None
-    root: FloatArray | None  # of the variance of scores, (B, B); None if it is not known
+    known: tuple[FloatArray, float] | None  # root of the variance of scores, typical variance
     settings: Settings
     probabilities: Probabilities = PLAIN
 
@@ -233,7 +236,7 @@ class BM2PCAPosterior(Predictor):
 
     def scores(self, X: Rows) -> FloatArray:
         """Moderated class scores, (M, K)."""
-        return self.scores_at(self.latent(X)) / score_scale(self.metric, self.root, X)[:, None]
+        return self.scores_at(self.latent(X)) / score_scale(self.metric, self.known, X)[:, None]
 
     def scores_at(self, latent: FloatArray) -> FloatArray:
         """Mean class scores at latent coordinates (G, R): (G, K)."""

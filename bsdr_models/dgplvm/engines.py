@@ -15,7 +15,7 @@ from bsdr_models.dgplvm.posterior import DGPLVMPosterior, Draw, FitResult, mixtu
 from bsdr_models.dgplvm.priors import KERNEL, Inference
 from bsdr_models.dgplvm.problem import DGPLVMProblem, WellPosedObjective
 from bsdr_models.dgplvm.sampling import sample, stack_chains
-from bsdr_models.estimators.calibration import HeldOutScore, TemperaturePrior, judge, moderation
+from bsdr_models.estimators.calibration import HeldOutScore, TemperaturePrior, judge
 from bsdr_models.inference.optimise import MapResult, advise
 from bsdr_models.inference.result import Schedule
 from bsdr_models.numerics.arrays import FloatArray, IntArray
@@ -142,7 +142,8 @@ def fit_classifiers(
         )
         kernel = functions.kernel
         classifiers.append(functions)
-        log_odds.append((odds / moderation(left_out.relative_variance)[:, None])[:, None])
+        size = np.sqrt(0.5 * (1.0 + left_out.relative_variance))  # as of new samples
+        log_odds.append((odds / size[:, None])[:, None])
     mean = np.mean([own.latent for own in judged], axis=0)
     variance = np.mean([own.variance for own in judged], axis=0)
     cov = embedder.scale * variance[:, None, None] * np.eye(latent.shape[1])

@@ -7,7 +7,7 @@ import numpy as np
 
 from bsdr_models.dgplvm.back_constraint import Embedder
 from bsdr_models.dgplvm.gp_classifier import Functions, link, probit_log_odds
-from bsdr_models.estimators.calibration import Calibration, moderation
+from bsdr_models.estimators.calibration import Calibration
 from bsdr_models.inference.result import Result
 from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.latent import LatentCoordinates
@@ -29,9 +29,10 @@ class Draw:
         return [probit_log_odds(each.probits(latent)) for each in self.functions]
 
     def log_odds(self, X: FloatArray) -> list[FloatArray]:
-        """Log odds of the problems of samples (M, D), (M, P)."""
+        """Log odds of the problems of samples (M, D), smaller of uncertain ones, (M, P)."""
         latent, relative_variance = self.embedder.to_classify(X)
-        return [each / moderation(relative_variance)[:, None] for each in self.log_odds_at(latent)]
+        size = np.sqrt(0.5 * (1.0 + relative_variance))
+        return [each / size[:, None] for each in self.log_odds_at(latent)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,8 +18,6 @@ and not cut off. The score of a fold is that at the temperature and weight of th
 References
 ----------
 .. [1] C. Nadeau, Y. Bengio (2003). Inference for the generalization error. Machine Learning 52.
-.. [2] D. J. C. MacKay (1992). The evidence framework applied to classification networks. Neural
-       Computation 4(5).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -48,11 +46,6 @@ N_NODES = 33
 # class frequencies have a part in predictions, which shrinks gains without a signal to nearly zero.
 N_STANDARD_ERRORS = 0.85
 MIN_GAIN = 0.01
-
-
-def moderation(relative_variance: FloatArray) -> FloatArray:
-    """Divisors of scores (M,) by the variance of their estimates over that within classes [2]_."""
-    return np.asarray(np.sqrt(0.5 * (1.0 + relative_variance)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

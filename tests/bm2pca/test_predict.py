@@ -292,8 +292,12 @@ def test_the_scale_of_scores_is_by_the_variance_of_a_regression():
     mapped = own.metric.map(new)
     by_seen = np.linalg.solve(seen @ seen.T + NOISE * np.eye(12), seen @ mapped.T)
     variance = np.sum(mapped**2, axis=1) - np.sum((mapped @ seen.T) * by_seen.T, axis=1)
-    found = score_scale(own.metric, own.root, new)
-    np.testing.assert_allclose(found**2, 0.5 + 0.5 * variance / SCATTER)
+    found = score_scale(own.metric, own.known, new)
+    # As generalised cross-validation weighs the leverages of the training samples.
+    gram = seen @ seen.T
+    leverage = np.trace(np.linalg.solve(gram + NOISE * np.eye(12), gram)) / 12
+    typical = NOISE * leverage / (1.0 - leverage)
+    np.testing.assert_allclose(found**2, (SCATTER + variance) / (SCATTER + typical))
     np.testing.assert_array_equal(score_scale(own.metric, None, new), 1.0)
 
 
