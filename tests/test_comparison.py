@@ -250,9 +250,8 @@ def test_the_stack_is_left_for_a_clear_lead(classes):
         stack = Flattened(GaussianNB(), power)
         found = compare(*classes, all_by(model) | {"stack": stack})
         first = found.table.index[0]
-        expected = found.recommended
-        if found.table.loc["stack", "low"] > 0.01:
-            assert expected == "shrinkage LDA"
+        expected = "stack" if found.table.loc["stack", "low"] <= 0.01 else "shrinkage LDA"
+        assert found.recommended == expected
         doubt = expected == "stack" and first != "stack"
         assert ("not clearly more" in found.recommendation) == doubt
         decided.add((expected, doubt))

@@ -15,8 +15,8 @@ from bsdr_models.bm2pca.posterior import (
     SparseMetric,
     is_large,
     link_of,
-    score_scale,
     whiten,
+    whiten_with_scale,
 )
 from bsdr_models.bm2pca.subspace import SubspaceState, Whitened, signs_of
 from bsdr_models.bm2pca.transduction import fit_responsibilities
@@ -158,10 +158,10 @@ def select(
         divisions[division][training.divisions[division] == number] = number
     run = partial(run_tasks, n_jobs=n_jobs, what="BM2PCA, folds", progressbar=progressbar)
     tasks = run(partial(Task.of, training, settings), folds).complete()
-    new = []
-    for task, fold in zip(tasks, folds, strict=True):
-        X = training.X[training.out(fold)]
-        new.append((whiten(task.metric, X), score_scale(task.metric, task.known, X)[:, None]))
+    new = [
+        whiten_with_scale(task.metric, task.known, training.X[training.out(fold)])
+        for task, fold in zip(tasks, folds, strict=True)
+    ]
     fits: dict[float, list[SubspaceState]] = {}
 
     def scores(own: Sequence[float]) -> list[FloatArray]:

@@ -18,7 +18,7 @@ from bsdr_models.bm2pca.factor_model import (
     impute,
     spread_of_missing,
 )
-from bsdr_models.bm2pca.posterior import LAPSE, BM2PCAPosterior, is_large, score_scale
+from bsdr_models.bm2pca.posterior import LAPSE, BM2PCAPosterior, is_large, whiten_with_scale
 from bsdr_models.bm2pca.priors import HingeLoss
 from bsdr_models.bm2pca.subspace import compares_classes
 from bsdr_models.bm2pca.trees import SPEC, make_tree
@@ -495,11 +495,11 @@ class BM2PCAClassifier(WeightedFit, ProbabilisticClassifier, BaseBM2PCA):
         log_p = np.empty((len(X), len(self.classes_)))
         part = missing.any(axis=1)
         log_p[~part] = posterior.log_probabilities(X[~part])
-        complete = self._impute(X[part])
+        A, size = whiten_with_scale(posterior.metric, posterior.known, self._impute(X[part]))
         (imputer,) = self._imputers
         cov = spread_of_missing(imputer, X[part], posterior.effects()[0])
-        cov /= score_scale(posterior.metric, posterior.known, complete)[:, None, None] ** 2
-        log_p[part] = posterior.probabilities(posterior.scores(complete), cov)
+        cov /= size[:, :, None] ** 2
+        log_p[part] = posterior.probabilities(posterior.state.scores(A) / size, cov)
         frequency = posterior.probabilities.calibration.log_frequency
         if frequency is not None:  # as known as without features
             log_p[missing.all(axis=1)] = frequency if self._exclusive else frequency[:, 1]

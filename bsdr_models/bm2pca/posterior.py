@@ -179,26 +179,27 @@ def whiten(metric: Metric | SparseMetric, X: Rows) -> Whitened:
     return metric.whiten(X)
 
 
-def outside(metric: Metric | SparseMetric, X: Rows) -> FloatArray:
-    """Squared length of whitened samples (M, P) orthogonal to the axes, (M,)."""
+def outside(metric: Metric | SparseMetric, X: Rows, A: Whitened) -> FloatArray:
+    """Squared length of samples (M, P) orthogonal to the axes, (M,), given whitened ones (M, B)."""
     if isinstance(metric, SparseMetric):
         return np.zeros(X.shape[0])
     if not issparse(X):
-        return metric.outside_sd(X) ** 2
+        return metric.outside_sd(X, A) ** 2
     step = max(1, BLOCK // X.shape[1])
     blocks = (X[start : start + step] for start in range(0, X.shape[0], step))
     return np.concatenate([metric.outside_sd(as_dense(own)) for own in blocks]) ** 2
 
 
-def score_scale(
+def whiten_with_scale(
     metric: Metric | SparseMetric, known: tuple[FloatArray, float] | None, X: Rows
-) -> FloatArray:
-    """What scores of scaled samples are divided by, (M,): more, the less is known of them."""
+) -> tuple[Whitened, FloatArray]:
+    """Whitened samples, and what their scores are divided by, (M, 1): more, the less is known."""
+    A = whiten(metric, X)
     if known is None:
-        return np.ones(X.shape[0])
+        return A, np.ones((A.shape[0], 1))
     root, typical = known
-    variance = np.sum((whiten(metric, X) @ root) ** 2, axis=1) + outside(metric, X)
-    return np.sqrt((SCATTER + variance) / (SCATTER + typical))
+    variance = np.sum((A @ root) ** 2, axis=1) + outside(metric, X, A)
+    return A, np.sqrt((SCATTER + variance) / (SCATTER + typical))[:, None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,12 +232,13 @@ class BM2PCAPosterior(Predictor):
         variance = np.full(mean.shape, self.settings.latent_variance)
         if self.projection_cov is not None:
             variance += np.einsum("mr,krs,ms->mk", A, self.projection_cov, A, optimize=True)
-        variance += outside(self.metric, X)[:, None] / self.settings.projection_precision
+        variance += outside(self.metric, X, A)[:, None] / self.settings.projection_precision
         return LatentCoordinates(mean=mean, cov=variance[:, :, None] * np.eye(mean.shape[1]))
 
     def scores(self, X: Rows) -> FloatArray:
         """Moderated class scores, (M, K)."""
-        return self.scores_at(self.latent(X)) / score_scale(self.metric, self.known, X)[:, None]
+        A, size = whiten_with_scale(self.metric, self.known, X)
+        return self.state.scores(A) / size
 
     def scores_at(self, latent: FloatArray) -> FloatArray:
         """Mean class scores at latent coordinates (G, R): (G, K)."""

@@ -321,9 +321,8 @@ class BSDRPosterior:
 
     def embed(self, X: FloatArray) -> LatentCoordinates:
         """Latent coordinates of scaled samples (M, D), with their covariances."""
-        shown = self.n_components
         mean = self.latent(X)
-        cov = np.empty((len(X), shown, shown))
+        cov = np.empty((*mean.shape, mean.shape[1]))
         for part, latent in self._latent(X):
             cov[part] = self.coordinates.covariance(latent, mean[part])
         return LatentCoordinates(mean=mean, cov=cov)

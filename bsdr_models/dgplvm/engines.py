@@ -131,13 +131,12 @@ def fit_classifiers(
     log_odds = []
     for fold, left_out in zip(training.divisions, judged, strict=False):
         fitted = left_out if singly is None else singly
-        # Copies, and samples of a group, would tell the class of a left-out sample.
-        told = training.groups is not None
         functions, odds = fit_gp_classifier(
             fitted.latent,
             y_index,
             kernel=kernel,
-            fold=fold if told else None,
+            # Copies, and samples of a group, would tell the class of a left-out sample.
+            fold=None if training.groups is None else fold,
             held_out=left_out.latent,
         )
         kernel = functions.kernel

@@ -108,8 +108,8 @@ def fitted_scores(training, settings, cost):
         task = Task.of(training, settings, fold)
         out = training.out(fold)
         state = task.fit(cost, tol=1e-12, max_iter=5000).posterior
-        size = posterior.score_scale(task.metric, task.known, training.X[out])[:, None]
-        every[fold[0]][out] = state.scores(task.metric.whiten(training.X[out])) / size
+        A, size = posterior.whiten_with_scale(task.metric, task.known, training.X[out])
+        every[fold[0]][out] = state.scores(A) / size
     return every
 
 
@@ -171,7 +171,7 @@ def test_scores_of_a_fold_are_those_of_a_fit_without_it():
         fit = engines.fit_all(Task.of(alone, settings), cost, calibration, max_iter=2000)
         expected = fit.posterior.scores(training.X[out])
         state = task.fit(cost, max_iter=2000).posterior
-        size = posterior.score_scale(task.metric, task.known, training.X[out])[:, None]
+        size = posterior.whiten_with_scale(task.metric, task.known, training.X[out])[1]
         np.testing.assert_allclose(state.scores(A) / size, expected, rtol=1e-6)
 
 
@@ -273,9 +273,8 @@ def test_the_operator_is_the_euclidean_metric(monkeypatch):
     model = BM2PCAClassifier(loss=FIXED, random_state=0).fit(X, y)
     assert isinstance(model._posterior.metric, SparseMetric)
     assert model.metric_weights_ == {"as they are": 1.0}
-    scores = exact._posterior.scores_at(
-        exact.transform(new)
-    )  # not moderated, as those of many axes
+    # Not moderated, as those of many axes.
+    scores = exact._posterior.scores_at(exact.transform(new))
     np.testing.assert_allclose(model.decision_function(new), scores, **tight)
     np.testing.assert_allclose(np.abs(model.components_), np.abs(exact.components_), **tight)
     assert np.isfinite(model.transform(new, return_cov=True)[1]).all()
@@ -318,5 +317,7 @@ def test_sparse_new_samples_are_whitened_and_compared_in_blocks(monkeypatch):
     mapped = metric.map(dense)
     expected = np.sum(mapped**2, axis=1) - np.sum(metric.whiten(dense) ** 2, axis=1)
     monkeypatch.setattr(posterior, "BLOCK", 160)
-    np.testing.assert_allclose(posterior.outside(metric, new), expected, atol=1e-8)
+    np.testing.assert_allclose(
+        posterior.outside(metric, new, metric.whiten(dense)), expected, atol=1e-8
+    )
     assert expected.min() > 0.0
