@@ -46,7 +46,7 @@ def problem(name: str, n_per_class: int) -> BSDRProblem:
     X = StandardScaler().fit_transform(X[kept])
     X = X[:, X.any(axis=0)]
     weights = np.full(len(NAMES), 1.0 / len(NAMES))
-    metric = Metric.learn(X, ClassBasis.of(y[kept]), weights, np.ones(X.shape[1]), centred=True)
+    metric = Metric.learn(X, ClassBasis.of(y[kept]), weights, np.ones(X.shape[1]))
     return BSDRProblem(
         X=metric.whiten(X),
         y=y[kept],

@@ -11,7 +11,6 @@ from scipy.special import softmax
 from bsdr_models.bm2pca import subspace
 from bsdr_models.bm2pca.posterior import (
     BM2PCAPosterior,
-    Probabilities,
     SparseMetric,
     is_large,
     link_of,
@@ -267,6 +266,7 @@ def fit_all(
         projection_cov=subspace.projection_covariance(fit.posterior, task.A, task.signs, given),
         known=task.known,
         settings=given,
-        probabilities=Probabilities(calibration=calibration, exclusive=task.settings.exclusive),
+        calibration=calibration,
+        exclusive=task.settings.exclusive,
     )
     return replace(fit, posterior=posterior)

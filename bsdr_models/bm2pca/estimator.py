@@ -1,6 +1,6 @@
 """Scikit-learn estimators of BM2PCA: what all have in common, and the recommended classifier."""
 
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -10,7 +10,7 @@ from scipy.sparse import csr_array, issparse
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from bsdr_models.bm2pca import engines
+from bsdr_models.bm2pca import engines, trees
 from bsdr_models.bm2pca.engines import FitSettings
 from bsdr_models.bm2pca.factor_model import (
     FactorModel,
@@ -21,7 +21,7 @@ from bsdr_models.bm2pca.factor_model import (
 from bsdr_models.bm2pca.posterior import LAPSE, BM2PCAPosterior, is_large, whiten_with_scale
 from bsdr_models.bm2pca.priors import HingeLoss
 from bsdr_models.bm2pca.subspace import compares_classes
-from bsdr_models.bm2pca.trees import SPEC, make_tree
+from bsdr_models.bm2pca.trees import SPEC
 from bsdr_models.data.targets import Targets
 from bsdr_models.data.validation import (
     MAX_RAW,
@@ -33,7 +33,8 @@ from bsdr_models.estimators.base import Estimator, WeightedFit
 from bsdr_models.estimators.calibration import Calibration, HeldOutScore
 from bsdr_models.estimators.classifier import ProbabilisticClassifier
 from bsdr_models.estimators.fitted import by_chunks
-from bsdr_models.inference.dims import FEATURE, LABEL, SCORE
+from bsdr_models.inference import datatree
+from bsdr_models.inference.dims import COMPONENT, FEATURE, LABEL, SCORE, TERM
 from bsdr_models.inference.result import Result
 from bsdr_models.learned_metric.metric import MetricName
 from bsdr_models.numerics.arrays import FloatArray, Rows, SamplesLike
@@ -118,20 +119,17 @@ class BaseBM2PCA(Estimator):
 
     def _impute(self, X: Rows) -> Rows:
         """Scaled samples with missing values imputed."""
-        return X if issparse(X) or not np.isnan(X).any() else impute(self._imputers, X)
+        return X if issparse(X) or not np.isnan(X).any() else impute(self._imputer, X)
 
     @cached_property
-    def _imputers(self) -> tuple[FactorModel, ...]:
-        """Factor models that impute missing values: of the fit, or of the features alone."""
-        if hasattr(self, "_posterior") and self._posterior.factor_models:
-            return self._posterior.factor_models
+    def _imputer(self) -> FactorModel:
+        """Factor model of the features alone, which imputes missing values."""
         with one_thread():
-            rng = np.random.default_rng(self._seed)
-            return (fit_factor_model(self._observed_samples, rng),)
+            return fit_factor_model(self._observed_samples, np.random.default_rng(self._seed))
 
     def _complete(self, X: Rows) -> Rows:
         """Scaled samples as the posterior takes them."""
-        return X if self._posterior.factor_models else self._impute(X)
+        return self._impute(X)
 
     def _embed(self, X: Rows) -> LatentCoordinates:
         return self._posterior.embed(self._complete(X))
@@ -183,22 +181,43 @@ class BaseBM2PCA(Estimator):
         return super()._outliers(self._impute(X))
 
     def _make_tree(self) -> xr.DataTree:
-        attrs: dict[str, object] = {"interrupted": int(self._result.interrupted)}
+        context = self._context
+        result = self._result
+        posterior = self._posterior
+        X = context.X
+        projection = posterior.projection
+        r = projection.shape[1]
         group: dict[str, object] = {
             **associate(*self._known()),
-            "feature_relevance": feature_relevance(self._posterior.projection, self._contrast),
+            "feature_relevance": feature_relevance(projection, self._contrast),
             "relevance": self.relevance_,
+            "projection_mean": projection,
+            "objective" if self._method == "map" else "elbo": result.trace,
         }
         if self._reference is not None:
-            group |= self._reference.compare_training(self._impute(self._context.X))
-            attrs |= self._reference.attrs()
-        return make_tree(
-            self._result,
-            self._context,
-            group=group,
-            attrs=attrs,
-            method=self._method,
-            rng=np.random.default_rng(self._seed),
+            group |= self._reference.compare_training(self._impute(X))
+        if X.shape[0] * r * r <= datatree.MAX_NUMBERS:
+            latent = posterior.embed(X)
+            group |= {"latent_mean": latent.mean, "latent_cov": latent.cov}
+        else:
+            group["latent_mean"] = posterior.latent(X)
+        if result.terms:
+            group["elbo_terms"] = np.column_stack(list(result.terms.values()))
+        n_draws = trees.count_draws(len(projection), posterior.mean_weights.shape[1])
+        drawn = posterior.draw(n_draws, np.random.default_rng(self._seed))
+        draws = {name: values[None] for name, values in drawn.items()}
+        dims = dict(trees.FREE_DIMS)
+        if context.target == "multiclass" and len(context.labels) == 2:
+            dims |= {"weights": (COMPONENT, SCORE), "bias": (SCORE,), "weight_precision": (SCORE,)}
+        state = {"converged": int(result.converged), "interrupted": int(result.interrupted)}
+        return context.fit_tree(
+            {"posterior": trees.recorded(draws, context), "fit": group},
+            SPEC,
+            inference_method=self._method,
+            n_components=r,
+            attrs=self._attrs() | state,
+            coords={TERM: list(result.terms)},
+            dims=dims,
         )
 
     def __sklearn_tags__(self) -> Tags:
@@ -208,6 +227,7 @@ class BaseBM2PCA(Estimator):
         return tags
 
 
+@dataclass(eq=False, repr=False)
 class BM2PCAClassifier(WeightedFit, ProbabilisticClassifier, BaseBM2PCA):
     r"""Classification by Bayesian maximum margin principal component analysis (BM2PCA).
 
@@ -346,33 +366,21 @@ class BM2PCAClassifier(WeightedFit, ProbabilisticClassifier, BaseBM2PCA):
     _method = "map"
     _several: ClassVar[bool] = True
     _many_classes: ClassVar[bool] = True
-    _signs: FloatArray  # of training samples, also of unlabelled ones of nearly certain class
     _option_types: ClassVar[dict[str, type[Options]]] = {"loss": HingeLoss}
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         **BaseBM2PCA._parameter_constraints,
         "max_iter": [COUNT],
     }
 
-    def __init__(
-        self,
-        n_components: int = 10,
-        *,
-        metric: MetricName = "auto",
-        loss: HingeLoss | None = None,
-        unlabeled: object = None,
-        max_iter: int = 2000,
-        n_jobs: int | None = None,
-        progressbar: bool = False,
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_components = n_components
-        self.metric = metric
-        self.loss = loss
-        self.unlabeled = unlabeled
-        self.max_iter = max_iter
-        self.n_jobs = n_jobs
-        self.progressbar = progressbar
-        self.random_state = random_state
+    n_components: int = 10
+    _: KW_ONLY
+    metric: MetricName = "auto"
+    loss: HingeLoss | None = None
+    unlabeled: object = None
+    max_iter: int = 2000
+    n_jobs: int | None = None
+    progressbar: bool = False
+    random_state: RandomState = None
 
     def _scale(self, X: Rows) -> Rows:
         """Scaled training samples, missing values imputed."""
@@ -451,7 +459,7 @@ class BM2PCAClassifier(WeightedFit, ProbabilisticClassifier, BaseBM2PCA):
 
     def _name_fitted(self) -> None:
         super()._name_fitted()
-        self.temperature_ = self._posterior.probabilities.calibration.temperature
+        self.temperature_ = self._posterior.calibration.temperature
         self.metric_weights_ = self._posterior.metric.shares
 
     def _held_out_known(self, n_held_out: int) -> bool:
@@ -489,18 +497,17 @@ class BM2PCAClassifier(WeightedFit, ProbabilisticClassifier, BaseBM2PCA):
 
     def _log_proba(self, X: Rows) -> FloatArray:
         posterior = self._posterior
-        if posterior.factor_models or issparse(X) or not (missing := np.isnan(X)).any():
+        if issparse(X) or not (missing := np.isnan(X)).any():
             return posterior.log_probabilities(X)
         # Class scores are as uncertain as what is missing leaves them.
         log_p = np.empty((len(X), len(self.classes_)))
         part = missing.any(axis=1)
         log_p[~part] = posterior.log_probabilities(X[~part])
         A, size = whiten_with_scale(posterior.metric, posterior.known, self._impute(X[part]))
-        (imputer,) = self._imputers
-        cov = spread_of_missing(imputer, X[part], posterior.effects()[0])
+        cov = spread_of_missing(self._imputer, X[part], posterior.effects()[0])
         cov /= size[:, :, None] ** 2
         log_p[part] = posterior.probabilities(posterior.state.scores(A) / size, cov)
-        frequency = posterior.probabilities.calibration.log_frequency
+        frequency = posterior.calibration.log_frequency
         if frequency is not None:  # as known as without features
             log_p[missing.all(axis=1)] = frequency if self._exclusive else frequency[:, 1]
         return log_p

@@ -23,10 +23,9 @@ from pytensor.tensor.special import logsumexp
 from bsdr_models.bm2pca.subspace import (
     TINY_WIDTH,
     Settings,
-    class_signs,
     compares_classes,
     initial_state,
-    label_signs,
+    signs_of,
 )
 from bsdr_models.data.validation import check_features
 from bsdr_models.inference.declaring import (
@@ -147,9 +146,8 @@ def declared_targets(
     values, names = read_declared(y, target, n_samples=n_samples, unlabeled=unlabeled, missing=True)
     if target == "regression":
         return values, LABEL, names
-    several = target == "multilabel"
-    signs = label_signs(values) if several else class_signs(values, len(names))
-    for label, column in enumerate(signs.T if several else ()):
+    signs = signs_of(values, len(names))
+    for label, column in enumerate(signs.T if target == "multilabel" else ()):
         if not {-1.0, 1.0} <= set(column.tolist()):
             raise ValueError(f"label {label} of y is the same in every sample that has it")
     n_scores = signs.shape[1]

@@ -1,6 +1,5 @@
 """Latent coordinates and class probabilities of new samples, in the subspace of a fit."""
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +7,6 @@ from scipy.sparse import dia_array, eye_array, issparse
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 from scipy.special import log_expit, log_softmax, logsumexp
 
-from bsdr_models.bm2pca.factor_model import FactorModel
 from bsdr_models.bm2pca.subspace import Settings, SubspaceState, Whitened
 from bsdr_models.estimators.calibration import Calibration, Link
 from bsdr_models.learned_metric.metric import Metric
@@ -49,90 +47,6 @@ def link_of(exclusive: bool, lapse: float = LAPSE) -> Link:
         return np.asarray(np.log((1.0 - lapse) * np.exp(log_p) + lapse / log_p.shape[-1]))
 
     return link
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Probabilities:
-    """Class probabilities by the class scores of a posterior."""
-
-    calibration: Calibration
-    exclusive: bool  # whether a sample has one class
-    lapse: float = LAPSE
-
-    def __call__(self, scores: FloatArray, cov: FloatArray | None = None) -> FloatArray:
-        """Log probabilities of classes, or that each label is one, (M, K), from scores (M, K).
-
-        Scores of a covariance (M, K, K) are integrated out.
-        """
-        link = link_of(self.exclusive, self.lapse)
-        if cov is None:
-            log_p = self.calibration.apply(scores, link)
-        else:
-            value, vector = np.linalg.eigh(cov)
-            half = vector * np.sqrt(np.maximum(value, 0.0))[:, None]
-            normal = np.random.default_rng(0).standard_normal((N_SCORES // 2, cov.shape[1]))
-            normal = np.concatenate([normal, -normal])
-            drawn = scores + np.einsum("mkj,sj->smk", half, normal)
-            log_p = self.calibration.apply(drawn, link)
-            log_p = logsumexp(log_p, axis=0) - np.log(N_SCORES)
-        return log_p if self.exclusive else log_p[..., 1]
-
-
-PLAIN = Probabilities(calibration=Calibration(), exclusive=True, lapse=0.0)
-"""Those of class scores as they are."""
-
-
-class Predictor(ABC):
-    """What predicts scaled samples X (M, P) after a fit by any engine of BM2PCA.
-
-    ``factor_models`` are those of the features, each with its own components, if a fit has any.
-    """
-
-    __slots__ = ()
-    probabilities: Probabilities
-
-    @property
-    @abstractmethod
-    def factor_models(self) -> tuple[FactorModel, ...]:
-        """Models of the features."""
-
-    @property
-    @abstractmethod
-    def projection(self) -> FloatArray:
-        """Linear map from complete scaled samples to latent coordinates, (P, R)."""
-
-    @property
-    @abstractmethod
-    def mean_weights(self) -> FloatArray:
-        """Weights of the class scores, (R, K)."""
-
-    @abstractmethod
-    def latent(self, X: Rows) -> FloatArray:
-        """Mean latent coordinates, (M, R)."""
-
-    @abstractmethod
-    def embed(self, X: Rows) -> LatentCoordinates:
-        """Mean and covariance of the latent coordinates."""
-
-    @abstractmethod
-    def effects(self) -> tuple[FloatArray, FloatArray]:
-        """Effects of scaled features on mean class scores (P, K), and intercepts (K,)."""
-
-    @abstractmethod
-    def scores_at(self, latent: FloatArray) -> FloatArray:
-        """Mean class scores, or predictions, at latent coordinates (G, R): (G, K)."""
-
-    def scores(self, X: Rows) -> FloatArray:
-        """Mean class scores, or predictions, (M, K)."""
-        return self.scores_at(self.latent(X))
-
-    def log_probabilities(self, X: Rows) -> FloatArray:
-        """Log probabilities of classes, or that each label is one, (M, K)."""
-        return self.probabilities(self.scores(X))
-
-    def log_probabilities_at(self, latent: FloatArray) -> FloatArray:
-        """The same at latent coordinates (G, R): (G, K)."""
-        return self.probabilities(self.scores_at(latent))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,7 +117,7 @@ def whiten_with_scale(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BM2PCAPosterior(Predictor):
+class BM2PCAPosterior:
     """A subspace of the whitened features, and classifiers in it."""
 
     metric: Metric | SparseMetric
@@ -214,12 +128,8 @@ class BM2PCAPosterior(Predictor):
     projection_cov: FloatArray | None
     known: tuple[FloatArray, float] | None  # root of the variance of scores, typical variance
     settings: Settings
-    probabilities: Probabilities = PLAIN
-
-    @property
-    def factor_models(self) -> tuple[FactorModel, ...]:
-        """None: features have a metric."""
-        return ()
+    calibration: Calibration
+    exclusive: bool  # whether a sample has one class
 
     def latent(self, X: Rows) -> FloatArray:
         """Mean latent coordinates, (M, R)."""
@@ -240,9 +150,31 @@ class BM2PCAPosterior(Predictor):
         A, size = whiten_with_scale(self.metric, self.known, X)
         return self.state.scores(A) / size
 
-    def scores_at(self, latent: FloatArray) -> FloatArray:
-        """Mean class scores at latent coordinates (G, R): (G, K)."""
-        return self.state.scores_at(latent)
+    def probabilities(self, scores: FloatArray, cov: FloatArray | None = None) -> FloatArray:
+        """Log probabilities of classes, or that each label is one, (M, K), from scores (M, K).
+
+        Scores of a covariance (M, K, K) are integrated out.
+        """
+        link = link_of(self.exclusive)
+        if cov is None:
+            log_p = self.calibration.apply(scores, link)
+        else:
+            value, vector = np.linalg.eigh(cov)
+            half = vector * np.sqrt(np.maximum(value, 0.0))[:, None]
+            normal = np.random.default_rng(0).standard_normal((N_SCORES // 2, cov.shape[1]))
+            normal = np.concatenate([normal, -normal])
+            drawn = scores + np.einsum("mkj,sj->smk", half, normal)
+            log_p = self.calibration.apply(drawn, link)
+            log_p = logsumexp(log_p, axis=0) - np.log(N_SCORES)
+        return log_p if self.exclusive else log_p[..., 1]
+
+    def log_probabilities(self, X: Rows) -> FloatArray:
+        """Log probabilities of classes, or that each label is one, (M, K)."""
+        return self.probabilities(self.scores(X))
+
+    def log_probabilities_at(self, latent: FloatArray) -> FloatArray:
+        """The same at latent coordinates (G, R): (G, K)."""
+        return self.probabilities(self.state.scores_at(latent))
 
     @property
     def mean_weights(self) -> FloatArray:

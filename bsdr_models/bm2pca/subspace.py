@@ -32,10 +32,9 @@ References
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import OptimizeResult, minimize
 from scipy.sparse.linalg import LinearOperator
 
-from bsdr_models.inference.optimise import advise
+from bsdr_models.inference.optimise import advise, run_map
 from bsdr_models.inference.result import Result
 from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.linalg import inv_spd
@@ -47,8 +46,6 @@ type Whitened = FloatArray | LinearOperator
 TINY_WIDTH = 1e-150
 # Gain of an iteration, relative to the objective, at which to stop.
 TOL = 1e-10
-# Correction pairs of L-BFGS. Ten take a tenth more evaluations, and each pair less time than these.
-MEMORY = 20
 # Most axes of a metric for which the covariance of the projection is computed.
 MAX_AXES = 2000
 # Of the hinge of all classes: the biases are at the scale of the latent coordinates of the class
@@ -203,42 +200,15 @@ def fit_subspace(
         value, gradient = objective(initial.unpack(point), A, Y, settings)
         return -value, -gradient.packed
 
-    point = initial.packed
-    converged = False
-    interrupted = False
-    trace = [objective(initial, A, Y, settings)[0]]
-    if not np.isfinite(trace[0]):
-        raise FloatingPointError("the objective is not finite at the initial point")
-
-    def record(intermediate_result: OptimizeResult) -> None:
-        nonlocal point
-        if not np.isfinite(intermediate_result.fun):
-            raise StopIteration
-        point = np.array(intermediate_result.x)
-        trace.append(-float(intermediate_result.fun))
-
-    options = {
-        "gtol": 1e-9,
-        "ftol": tol,
-        "maxiter": max_iter,
-        "maxfun": 10 * max_iter,
-        "maxcor": MEMORY,
-    }
-    try:
-        result = minimize(
-            negative, point, jac=True, method="L-BFGS-B", callback=record, options=options
-        )
-        if np.isfinite(result.fun):  # else the search failed after the last point
-            point = np.array(result.x)
-            converged = bool(result.success)
-    except KeyboardInterrupt:
-        interrupted = True
+    first = objective(initial, A, Y, settings)[0]
+    found = run_map(negative, [initial.packed], max_iter=max_iter, tol=tol * (1.0 + abs(first)))
+    ended = found.converged or found.interrupted
     return Result(
-        posterior=initial.unpack(point),
-        trace=np.array(trace),
-        converged=converged,
-        interrupted=interrupted,
-        advice="" if converged or interrupted else advise(len(trace) - 1, max_iter),
+        posterior=initial.unpack(found.x),
+        trace=np.insert(-found.trace, 0, first),
+        converged=found.converged,
+        interrupted=found.interrupted,
+        advice="" if ended else advise(len(found.trace), max_iter),
     )
 
 
@@ -309,22 +279,13 @@ def compares_classes(n_samples: int, n_features: int, n_components: int, n_score
     return n_scores > 2 and (few or n_samples > n_features)
 
 
-def class_signs(index: IntArray, n_classes: int) -> FloatArray:
-    """Signs (N, K) of classes (N,), 0 of those that are -1; one column for two classes."""
-    first = 1 if n_classes == 2 else 0
-    signs = np.where(index[:, None] == np.arange(first, n_classes), 1.0, -1.0)
-    signs[index < 0] = 0.0
-    return signs
-
-
 def signs_of(coded: IntArray, n_classes: int) -> FloatArray:
-    """Signs (N, K) of classes (N,), or of zeros and ones of labels (N, K); 0 where unknown."""
-    return class_signs(coded, n_classes) if coded.ndim == 1 else label_signs(coded)
+    """Signs (N, K) of classes (N,), or of zeros and ones of labels (N, K); 0 of those that are -1.
 
-
-def label_signs(labels: np.ndarray) -> FloatArray:
-    """Signs (N, K) of zeros and ones, 0 of those that are -1."""
-    return np.where(labels < 0, 0.0, 2.0 * labels.astype(np.float64) - 1.0)
+    Two classes have one column.
+    """
+    own = coded if coded.ndim == 2 else coded[:, None] == np.arange(n_classes == 2, n_classes)
+    return np.where(coded.reshape(len(coded), -1) < 0, 0.0, 2.0 * own - 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

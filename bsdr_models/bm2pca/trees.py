@@ -1,17 +1,13 @@
 """Specification of BM2PCA, and its fits as ``xarray.DataTree``."""
 
-from collections.abc import Sequence
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
-import xarray as xr
 from scipy.sparse import issparse
 
 from bsdr_models.inference import datatree
-from bsdr_models.inference.datatree import Context, InferenceMethod
-from bsdr_models.inference.dims import BASIS, COMPONENT, FEATURE, LABEL, OBS, SCORE, TERM
-from bsdr_models.inference.result import Result
+from bsdr_models.inference.datatree import Context
+from bsdr_models.inference.dims import BASIS, COMPONENT, FEATURE, LABEL, OBS
 from bsdr_models.inference.spec import ModelSpec
 from bsdr_models.numerics.arrays import FloatArray
 
@@ -60,58 +56,12 @@ FREE_DIMS: dict[str, tuple[str, ...]] = {
 N_DRAWS = 500
 
 
-def make_tree(
-    result: Result[Any],
-    context: Context,
-    *,
-    group: dict[str, object],
-    attrs: dict[str, object],
-    method: InferenceMethod,
-    rng: np.random.Generator,
-) -> xr.DataTree:
-    """Tree of a fit, with draws of q by ``rng``.
-
-    ``group`` and ``attrs`` are further summaries and root attributes.
-    """
-    X = context.X
-    posterior = result.posterior
-    projection = posterior.projection
-    r = projection.shape[1]
-    group = group | {"projection_mean": projection}
-    attrs = dict(attrs)
-    if X.shape[0] * r * r <= datatree.MAX_NUMBERS:
-        latent = posterior.embed(X)
-        group |= {"latent_mean": latent.mean, "latent_cov": latent.cov}
-    else:
-        group["latent_mean"] = posterior.latent(X)
-    coords: dict[str, Sequence[object]] = {}
-    group["objective" if method == "map" else "elbo"] = result.trace
-    attrs["converged"] = int(result.converged)
-    if result.terms:
-        coords[TERM] = list(result.terms)
-        group["elbo_terms"] = np.column_stack(list(result.terms.values()))
-    drawn = posterior.draw(count_draws(len(projection), posterior.mean_weights.shape[1]), rng)
-    draws = {name: values[None] for name, values in drawn.items()}
-    dims = dict(FREE_DIMS)
-    if context.target == "multiclass" and len(context.labels) == 2:
-        dims |= {"weights": (COMPONENT, SCORE), "bias": (SCORE,), "weight_precision": (SCORE,)}
-    return context.fit_tree(
-        {"posterior": _recorded(draws, context), "fit": group},
-        SPEC,
-        inference_method=method,
-        n_components=r,
-        attrs=attrs,
-        coords=coords,
-        dims=dims,
-    )
-
-
 def count_draws(n_features: int, n_scores: int) -> int:
     """Draws from q, of which those of the effects have at most `MAX_NUMBERS` numbers."""
     return int(np.clip(datatree.MAX_NUMBERS // (n_features * n_scores), 20, N_DRAWS))
 
 
-def _recorded(draws: dict[str, FloatArray], context: Context) -> dict[str, FloatArray]:
+def recorded(draws: dict[str, FloatArray], context: Context) -> dict[str, FloatArray]:
     """Draws, effects of a single score expanded to two classes, without loadings too large.
 
     Several scores of a sample share its latent coordinates, whose offsets are free in PyMC.

@@ -1,7 +1,7 @@
 """Scikit-learn estimators of BSDR."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -12,11 +12,11 @@ from sklearn.utils.validation import check_is_fitted
 from bsdr_models import options
 from bsdr_models.bsdr import trees
 from bsdr_models.bsdr.engines import Engine, EngineOptions, Fit, fit_problem
-from bsdr_models.bsdr.feature_map import FeatureMap, MapLearner, make_learner
+from bsdr_models.bsdr.feature_map import FeatureMap, MapLearner, check_views, make_learner
 from bsdr_models.bsdr.kernels import KERNELS, Kernel
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import BSDRProblem
-from bsdr_models.bsdr.trees import SPEC, BSDRContext
+from bsdr_models.bsdr.trees import SPEC
 from bsdr_models.data.replicates import weigh_samples
 from bsdr_models.data.targets import Targets
 from bsdr_models.data.validation import (
@@ -27,7 +27,6 @@ from bsdr_models.data.validation import (
 from bsdr_models.estimators.base import Estimator, WeightedFit
 from bsdr_models.estimators.classifier import ProbabilisticClassifier
 from bsdr_models.estimators.regressor import GaussianRegressor
-from bsdr_models.inference.datatree import Context
 from bsdr_models.inference.tasks import threads
 from bsdr_models.lazy import annex
 from bsdr_models.learned_metric.metric import MetricName
@@ -43,7 +42,8 @@ class BaseBSDR(Estimator):
     """Components of a fit, and its data with the targets as the model sees them."""
 
     _spec = SPEC
-    _context: BSDRContext
+    # Names and features of several views, among the scaled ones.
+    _views: list[tuple[str, IntArray]] | None = None
     n_components: int | None
 
     def _check_width(self) -> None:
@@ -54,10 +54,11 @@ class BaseBSDR(Estimator):
             )
 
 
+@dataclass(eq=False, repr=False)
 class FullRankEstimator(BaseBSDR):
     """The recommended model: arguments, fit, embedding and trees."""
 
-    _result: Fit
+    _result: Fit = field(init=False)
     _option_types: ClassVar[dict[str, type[options.Options]]] = {
         "priors": HierarchicalPriors,
         "sampling": Sampling,
@@ -69,32 +70,18 @@ class FullRankEstimator(BaseBSDR):
         "temperature": [StrOptions({"auto"}), POSITIVE],
     }
 
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        inference: Engine | None = None,
-        kernel: str | Kernel = "linear",
-        views: Mapping[str, Sequence[object]] | None = None,
-        temperature: Literal["auto"] | float = "auto",
-        priors: HierarchicalPriors | None = None,
-        metric: MetricName = "auto",
-        sampling: Sampling | None = None,
-        n_jobs: int | None = None,
-        progressbar: bool = False,
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_components = n_components
-        self.inference = inference
-        self.kernel = kernel
-        self.views = views
-        self.temperature = temperature
-        self.priors = priors
-        self.metric = metric
-        self.sampling = sampling
-        self.n_jobs = n_jobs
-        self.progressbar = progressbar
-        self.random_state = random_state
+    n_components: int | None = None
+    _: KW_ONLY
+    inference: Engine | None = None
+    kernel: str | Kernel = "linear"
+    views: Mapping[str, Sequence[object]] | None = None
+    temperature: Literal["auto"] | float = "auto"
+    priors: HierarchicalPriors | None = None
+    metric: MetricName = "auto"
+    sampling: Sampling | None = None
+    n_jobs: int | None = None
+    progressbar: bool = False
+    random_state: RandomState = None
 
     @property
     def _method(self) -> Engine:
@@ -111,7 +98,7 @@ class FullRankEstimator(BaseBSDR):
             raise ValueError("inference='laplace' is for one kernel and no views: use 'hmc'")
 
     def _read(self, X: SamplesLike, *, reset: bool) -> FloatArray:
-        missing = not reset and self._context.views is not None
+        missing = not reset and self._views is not None
         return validate_samples(self, X, reset=reset, least=1 + reset, missing=missing)
 
     def _scale(self, X: FloatArray) -> FloatArray:
@@ -131,9 +118,7 @@ class FullRankEstimator(BaseBSDR):
         return None if views is None or len(views) == 1 else self._scaler.positions(views)
 
     def _learn(self, targets: Targets, rng: np.random.Generator) -> Fit:
-        given = {each.name: getattr(self._context, each.name) for each in fields(Context)}
-        on = targets.coded.astype(bool) if targets.kind == "multilabel" else targets.coded
-        self._context = BSDRContext(**given, targets=on, views=self._views)
+        self._coded = targets.coded.astype(bool) if targets.kind == "multilabel" else targets.coded
         with threads(self.n_jobs):
             return fit_problem(
                 self._learner(targets, rng.spawn(1)[0]),
@@ -146,7 +131,7 @@ class FullRankEstimator(BaseBSDR):
 
     def _learner(self, targets: Targets, rng: np.random.Generator) -> MapLearner:
         """What learns whitened features from the training samples in memory."""
-        views = self._context.views
+        views = self._views
         training = self._training(targets, rng, metric=self.metric if views is None else None)
         self._groups = training.groups
         return make_learner(training, metric=self.metric, kernel=self.kernel, views=views)
@@ -155,7 +140,7 @@ class FullRankEstimator(BaseBSDR):
         """The problem of some training samples with whitened features."""
         context = self._context
         whitened = feature_map.whiten(context.X[samples])
-        targets = context.targets[samples]
+        targets = self._coded[samples]
         weights = None if context.weights is None else context.weights[samples]
         exact = context.target == "regression" and self.inference in (None, "conjugate")
         if exact and self._groups is not None:
@@ -209,6 +194,7 @@ class FullRankEstimator(BaseBSDR):
             return trees.hierarchical_tree(
                 self._result,
                 self._context,
+                self._coded,
                 reference=self._reference,
                 rng=rng,
                 attrs=self._attrs(),
@@ -241,7 +227,7 @@ class FullRankEstimator(BaseBSDR):
         context = self._context
         priors = HierarchicalPriors(**context.config["priors"])
         X = context.X
-        y = context.modelled
+        y = self._coded if context.target == "regression" else context.y
         names = context.modelled_names
         return declare_hierarchical(
             X, y, priors, context.target, feature_map, names, sample_weight=context.weights
@@ -250,10 +236,8 @@ class FullRankEstimator(BaseBSDR):
     def _scale_new(self, X: SamplesLike) -> FloatArray:
         check_is_fitted(self)
         scaled = super()._scale_new(X)
-        if self._context.views is not None:
-            from bsdr_models.bsdr.views import check_views
-
-            check_views(scaled, self._context.views)
+        if self._views is not None:
+            check_views(scaled, self._views)
         return scaled
 
     def _outliers(self, X: FloatArray) -> dict[str, FloatArray]:
@@ -267,6 +251,7 @@ class FullRankEstimator(BaseBSDR):
         return tags
 
 
+@dataclass(eq=False, repr=False)
 class BSDRClassifier(WeightedFit, ProbabilisticClassifier, FullRankEstimator):
     """Bayesian supervised dimensionality reduction for classification [1]_.
 
@@ -419,6 +404,7 @@ class BSDRClassifier(WeightedFit, ProbabilisticClassifier, FullRankEstimator):
         return self
 
 
+@dataclass(eq=False, repr=False)
 class BSDRRegressor(WeightedFit, GaussianRegressor, FullRankEstimator):
     """Bayesian supervised dimensionality reduction for real targets.
 

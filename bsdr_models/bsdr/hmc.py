@@ -197,23 +197,17 @@ def _information(left: FloatArray, right: FloatArray, curvature: FloatArray) -> 
     return total.reshape(left.shape[1] * j, right.shape[1] * j)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trajectory:
-    """Outcome of a trajectory of C chains."""
-
-    states: States  # ends, or beginnings where these are rejected
-    acceptance: FloatArray  # probabilities, (C,)
-    stats: dict[str, np.ndarray]  # (C,) each, by their names in ArviZ
-
-
 def move(
     problem: BSDRProblem,
     whitening: Whitening,
     states: States,
     step: float,
     rng: np.random.Generator,
-) -> Trajectory:
-    """Move all chains along one trajectory each, and accept or reject their ends."""
+) -> tuple[States, dict[str, np.ndarray]]:
+    """Move all chains along one trajectory each, and accept or reject their ends.
+
+    Also returned are statistics, (C,) each, by their names in ArviZ.
+    """
     w = whitening
     step = step * float(np.exp(_JITTER * rng.standard_normal()))
     n_steps = int(np.clip(round(_ANGLE * rng.uniform(*_SPREAD) / step), 1, _MAX_STEPS))
@@ -247,17 +241,13 @@ def move(
     change = np.nan_to_num(change, nan=-np.inf)
     acceptance = np.exp(np.minimum(change, 0.0))
     accepted = rng.random(len(acceptance)) < acceptance
-    return Trajectory(
-        states=states.where(accepted, new),
-        acceptance=acceptance,
-        stats={
-            "acceptance_rate": acceptance,
-            "diverging": change < -_DIVERGENT,
-            "energy": -begin - np.where(accepted, change, 0.0),  # with momenta, in nats
-            "n_steps": np.full(n_chains, n_steps),
-            "step_size": np.full(n_chains, step),
-        },
-    )
+    return states.where(accepted, new), {
+        "acceptance_rate": acceptance,
+        "diverging": change < -_DIVERGENT,
+        "energy": -begin - np.where(accepted, change, 0.0),  # with momenta, in nats
+        "n_steps": np.full(n_chains, n_steps),
+        "step_size": np.full(n_chains, step),
+    }
 
 
 def _squares(p: np.ndarray) -> FloatArray:
@@ -369,9 +359,9 @@ def sample(
         whitening = Whitening.learn(problem, np.concatenate(visited), sd_log_scale=sd)
         visited = []
         for _ in range(_PER_ROUND):
-            trajectory = move(problem, whitening, states, step, rng)
-            states = fit_views(problem, move_scale(problem, trajectory.states, rng))
-            step = adapt_step(step, trajectory.acceptance)
+            states, moved = move(problem, whitening, states, step, rng)
+            states = fit_views(problem, move_scale(problem, states, rng))
+            step = adapt_step(step, moved["acceptance_rate"])
             visited.append(states.theta)
             steps.append(step)
         sd = float(np.std([theta[:, -1] for theta in visited]))
@@ -383,9 +373,9 @@ def sample(
     interrupted = False
     try:
         for i in range(n_draws):
-            trajectory = move(problem, whitening, states, step, rng)
-            states = move_scale(problem, trajectory.states, rng)
-            stats.append(trajectory.stats)
+            states, moved = move(problem, whitening, states, step, rng)
+            states = move_scale(problem, states, rng)
+            stats.append(moved)
             draws.append((states.theta, states.log_likelihood, states.log_prior))
             on_step((n_warm_up + i + 1) / total)
     except KeyboardInterrupt:
@@ -455,10 +445,10 @@ def continue_on(
     whitening = Whitening.learn(problem, theta, sd_log_scale=sampled.sd_log_scale)
     states = States.at(problem, theta)
     for i in range(n_warm_up + n_draws):
-        trajectory = move(problem, whitening, states, step, rng)
-        states = move_scale(problem, trajectory.states, rng)
+        states, moved = move(problem, whitening, states, step, rng)
+        states = move_scale(problem, states, rng)
         if i < n_warm_up:
-            step = adapt_step(step, trajectory.acceptance)
+            step = adapt_step(step, moved["acceptance_rate"])
         else:
             draws.append(states.theta)
     return np.concatenate(draws)

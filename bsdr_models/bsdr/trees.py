@@ -1,7 +1,6 @@
 """Specification of BSDR, of variables and dims, and fits at full rank as ``xarray.DataTree``."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -13,9 +12,10 @@ from bsdr_models.bsdr.feature_map import FeatureMap
 from bsdr_models.bsdr.posterior import Parameters
 from bsdr_models.bsdr.problem import pointwise_log_likelihood
 from bsdr_models.inference import datatree, dims
+from bsdr_models.inference.datatree import Context
 from bsdr_models.inference.dims import BASIS, COMPONENT, CONTRAST, FEATURE, GROUP, LABEL, OBS, VIEW
 from bsdr_models.inference.spec import ModelSpec
-from bsdr_models.numerics.arrays import FloatArray, IntArray
+from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.latent import Reference, feature_relevance
 
 if TYPE_CHECKING:
@@ -81,39 +81,23 @@ MOST_NUMBERS = 20_000_000
 TIE = 1e-9
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BSDRContext(datatree.Context):
-    """Data and settings of a fit of BSDR."""
-
-    targets: np.ndarray  # as in :class:`bsdr_models.papers.bsdr.mean_field.Data`
-    views: list[tuple[str, IntArray]] | None = None  # names and features
-
-    @property
-    def modelled(self) -> np.ndarray:
-        """Targets as the PyMC model takes them: real ones standardised."""
-        return self.targets if self.target == "regression" else self.y
-
-    @property
-    def log_scale(self) -> float:
-        """Sum over real outputs of the log of their scale, which log densities of y contain."""
-        return float(np.sum(np.log(self.attrs.get("y_scale", 1.0))))
-
-
 def hierarchical_tree(
     fit: "Fit",
-    context: BSDRContext,
+    context: Context,
+    targets: np.ndarray,
     *,
     reference: Reference | None,
     rng: np.random.Generator,
     attrs: Mapping[str, object],
 ) -> xr.DataTree:
-    """Tree of a fit at full rank, with further root attributes, and outliers by a reference.
+    """Tree of a fit to coded targets, with further root attributes, and outliers by a reference.
 
     Draws are mapped to identified latent coordinates, by an affine map of each draw that leaves the
     linear predictor, and hence all predictions, unchanged. The part of the projection outside the
     row space of the training samples is drawn by ``rng``. The free variables of the PyMC model are
     kept beside them.
     """
+    log_scale = float(np.sum(np.log(context.attrs.get("y_scale", 1.0))))
     posterior = fit.posterior
     feature_map = fit.posterior.feature_map
     n, p = context.X.shape
@@ -167,7 +151,7 @@ def hierarchical_tree(
         "fit": group,
     }
     stats: dict[str, ArrayLike] = {name: each[:, one] for name, each in fit.sample_stats.items()}
-    total = fit.log_likelihood[:, one] - n * context.log_scale
+    total = fit.log_likelihood[:, one] - n * log_scale
     if exact := fit.engine not in datatree.APPROXIMATIONS:
         stats["log_likelihood"] = total
     if fit.log_prior is not None:
@@ -177,12 +161,10 @@ def hierarchical_tree(
         groups["sample_stats"] = stats
     # Leaving one of several samples out, as ArviZ does, is not leaving out one of weight two.
     if exact and context.weights is None and len(kept) * n <= datatree.MAX_NUMBERS:
-        each = pointwise_log_likelihood(
-            raw, whitened, context.targets, context.target, posterior.lapse
-        )
+        each = pointwise_log_likelihood(raw, whitened, targets, context.target, posterior.lapse)
         if context.target != "regression":
             each -= TIE * rng.random(each.shape)
-        groups["log_likelihood"] = {"y": (each - context.log_scale).reshape(*shape, -1)}
+        groups["log_likelihood"] = {"y": (each - log_scale).reshape(*shape, -1)}
     return context.fit_tree(
         groups,
         SPEC,

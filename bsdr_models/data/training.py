@@ -98,22 +98,6 @@ class Training:
             share = effective_share(np.nan_to_num(X[known]), classes[known], groups[known])
         if sample_weight is not None:
             share *= len(sample_weight) / float(sample_weight.sum())
-        weights = MetricWeights(every=np.empty(0))
-        if metric is not None:
-            order = np.argsort(keys[0])
-            order = order[known[order]]
-            own = None if classes is None else classes[order]
-            folds = [fold[order] for fold in divisions]
-            dense = as_dense(X[order])
-            weights = MetricWeights.choose(
-                metric,
-                dense,
-                own,
-                units,
-                folds,
-                share=share,
-                sample_weight=None if sample_weight is None else sample_weight[order],
-            )
         training = cls(
             X=X,
             classes=classes,
@@ -121,16 +105,37 @@ class Training:
             units=units,
             keys=keys[0],
             divisions=divisions,
-            weights=weights,
+            weights=MetricWeights(every=np.empty(0)),
             given=given,
             singly=divisions[0] if given is None else make_folds(keys[0], classes, copies),
             groups=groups,
             share=share,
             sample_weight=sample_weight,
         )
+        if metric is not None:
+            training = replace(training, weights=training.weigh(metric))
         if store is not None:
             store.found[key] = training
         return training
+
+    def weigh(self, metric: MetricName) -> MetricWeights:
+        """Weights of the candidates of a metric of the samples."""
+        order = np.argsort(self.keys)
+        order = order[self.known[order]]
+        return MetricWeights.choose(
+            metric,
+            as_dense(self.X[order]),
+            None if self.classes is None else self.classes[order],
+            self.units,
+            [fold[order] for fold in self.divisions],
+            share=self.share,
+            sample_weight=None if self.sample_weight is None else self.sample_weight[order],
+        )
+
+    def of_features(self, columns: IntArray, metric: MetricName) -> "Training":
+        """With some of the features, in a metric of their own."""
+        part = replace(self, X=self.X[:, columns], units=self.units[columns], _metrics={})
+        return replace(part, weights=part.weigh(metric))
 
     def limited(self, most: int) -> "Training":
         """With so many of the labelled samples at most, the same share of every class.
@@ -193,7 +198,7 @@ class Training:
 
     def metric_weights(self, fold: Fold | None = None) -> FloatArray:
         """Weights of the candidates of the metric from all samples, or without a fold, (J,)."""
-        if fold is None:
+        if fold is None or not self.weights.divisions:
             return self.weights.every
         division, number = fold
         return self.weights.without[division][number]

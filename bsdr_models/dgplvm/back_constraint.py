@@ -67,14 +67,6 @@ class MappingPrior:
         upper, _ = lapack.dpotri(self.factor.T)
         return np.asarray(np.triu(upper) + np.triu(upper, 1).T)
 
-    def root(self, raw: FloatArray) -> FloatArray:
-        """Product of the factor and raw coordinates, (N, R)."""
-        return np.asarray(blas.dtrmm(1.0, self.factor.T, raw, lower=0, trans_a=1))
-
-    def root_transposed(self, values: FloatArray) -> FloatArray:
-        """Product of the transposed factor and values (N, R)."""
-        return np.asarray(blas.dtrmm(1.0, self.factor.T, values, lower=0))
-
     def raw(self, values: FloatArray) -> FloatArray:
         """Raw coordinates (N, R) of values."""
         return np.asarray(solve_triangular(self.factor, values, lower=True))

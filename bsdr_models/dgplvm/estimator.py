@@ -1,6 +1,6 @@
 """Scikit-learn classifier of the recommended model."""
 
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -18,7 +18,7 @@ from bsdr_models.dgplvm.problem import DGPLVMProblem, choose_criterion, relevanc
 from bsdr_models.dgplvm.sampling import declare_model
 from bsdr_models.dgplvm.trees import SPEC, make_tree
 from bsdr_models.estimators.classifier import ProbabilisticClassifier
-from bsdr_models.learned_metric.metric import Metric, MetricName
+from bsdr_models.learned_metric.metric import MetricName
 from bsdr_models.numerics.arrays import FloatArray, SamplesLike
 from bsdr_models.numerics.process_state import one_thread
 from bsdr_models.numerics.scaling import pad
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 MOST_COMPONENTS = 50
 
 
+@dataclass(eq=False, repr=False)
 class DGPLVMClassifier(ProbabilisticClassifier):
     r"""Classification by a discriminative Gaussian process latent variable model (D-GPLVM).
 
@@ -151,9 +152,7 @@ class DGPLVMClassifier(ProbabilisticClassifier):
     """
 
     _spec = SPEC
-    _result: FitResult
-    _problem: DGPLVMProblem
-    _metric: Metric
+    _result: FitResult = field(init=False)
     _most_samples: ClassVar[int] = 2000
     _option_types: ClassVar[dict[str, type[Any]]] = {
         "priors": DGPLVMPriors,
@@ -166,30 +165,17 @@ class DGPLVMClassifier(ProbabilisticClassifier):
         "inference": [StrOptions({"map", "nuts", "advi"})],
     }
 
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        inference: Inference = "map",
-        priors: DGPLVMPriors | None = None,
-        mapping: DGPLVMMapping | None = None,
-        unlabeled: object = None,
-        metric: MetricName = "auto",
-        sampling: Sampling | None = None,
-        optimization: DGPLVMOptimization | None = None,
-        progressbar: bool = False,
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_components = n_components
-        self.inference = inference
-        self.priors = priors
-        self.mapping = mapping
-        self.unlabeled = unlabeled
-        self.metric = metric
-        self.sampling = sampling
-        self.optimization = optimization
-        self.progressbar = progressbar
-        self.random_state = random_state
+    n_components: int | None = None
+    _: KW_ONLY
+    inference: Inference = "map"
+    priors: DGPLVMPriors | None = None
+    mapping: DGPLVMMapping | None = None
+    unlabeled: object = None
+    metric: MetricName = "auto"
+    sampling: Sampling | None = None
+    optimization: DGPLVMOptimization | None = None
+    progressbar: bool = False
+    random_state: RandomState = None
 
     def _learn(self, targets: Targets, rng: np.random.Generator) -> FitResult:
         index = targets.coded

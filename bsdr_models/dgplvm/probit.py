@@ -126,22 +126,14 @@ class Approximation:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Matched:
-    """Matched sites with the mean and covariance of latent values or weights, and log |A| / 2."""
-
-    sites: Sites
-    mean: FloatArray
-    covariance: FloatArray
-    of_latent: bool
-    half_log_det: float
-    converged: bool
-
-
 def _match_sites(
     features: FloatArray, sign: FloatArray, start: Sites | None, tol: float
-) -> _Matched:
-    """Sweep until no mean changes by more than ``tol`` deviations, and no variance in relation."""
+) -> tuple[Sites, bool, FloatArray, FloatArray, float]:
+    """Sweep until no mean changes by more than ``tol`` deviations, and no variance in relation.
+
+    Sites, whether they met the tolerance, mean and covariance of latent values, of few samples, or
+    else of weights, and log |A| / 2.
+    """
     S, nu = np.zeros((2, len(sign)))
     if start is not None:
         S = start.precision.copy()
@@ -161,45 +153,36 @@ def _match_sites(
         change, step, growth = sweep(rows, sign, S, nu, covariance, mean, change, step, tol)
         if change <= tol:
             break
-    return _Matched(
-        sites=sites,
-        mean=mean,
-        covariance=covariance,
-        of_latent=few,
-        half_log_det=half_log_det + 0.5 * growth,
-        converged=change <= tol,
-    )
+    return sites, change <= tol, mean, covariance, half_log_det + 0.5 * growth
 
 
 def _ep_sites(
     features: FloatArray, sign: FloatArray, *, start: Sites | None = None, tol: float = TOL
 ) -> tuple[Sites, bool]:
     """Moment-matched sites, and whether they met the tolerance."""
-    matched = _match_sites(features, sign, start, tol)
-    return matched.sites, matched.converged
+    sites, converged, *_ = _match_sites(features, sign, start, tol)
+    return sites, converged
 
 
 def _ep_evidence(
     features: FloatArray, sign: FloatArray, *, start: Sites | None = None, tol: float = TOL
 ) -> Evidence:
     """Log evidence with moment-matched sites, in which it is stationary."""
-    matched = _match_sites(features, sign, start, tol)
-    S = matched.sites.precision
-    nu = matched.sites.location
-    mean = matched.mean
-    covariance = matched.covariance
-    if not matched.of_latent:
+    sites, _, mean, covariance, half_log_det = _match_sites(features, sign, start, tol)
+    S = sites.precision
+    nu = sites.location
+    if len(mean) < len(features):
         mean = features @ mean
         covariance = features @ covariance @ features.T
-    mu, s2 = _cavity(mean, np.diagonal(covariance), matched.sites)
+    mu, s2 = _cavity(mean, np.diagonal(covariance), sites)
     gain = 1.0 + s2 * S
     value = log_ndtr(sign * mu / np.sqrt(1.0 + s2)).sum() + 0.5 * np.log(gain).sum()
     value += 0.5 * (nu @ mean)
     value += 0.5 * ((mu * (S * mu - 2.0 * nu) - s2 * nu**2) / gain).sum()
     return Evidence(
-        value=float(value) - matched.half_log_det,
-        gradient=kernel_gradient(mean, covariance, matched.sites),
-        sites=matched.sites,
+        value=float(value) - half_log_det,
+        gradient=kernel_gradient(mean, covariance, sites),
+        sites=sites,
     )
 
 

@@ -382,6 +382,7 @@ class Objective(ABC):
     n_components: int
     parameter_priors: Sequence[ParameterPrior]
     mapping: MappingPrior
+    root: FloatArray
 
     def __call__(self, x: FloatArray) -> tuple[float, FloatArray]:
         """F and its gradient."""
@@ -405,7 +406,7 @@ class Objective(ABC):
 
     def pack(self, latent: FloatArray, log_parameters: FloatArray) -> FloatArray:
         """Optimisation vector of latent coordinates (N, R), before whitening."""
-        return np.concatenate([self.mapping.raw(latent).ravel(), log_parameters])
+        return np.concatenate([np.linalg.solve(self.root, latent).ravel(), log_parameters])
 
     def unpack(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Raw coordinates and log parameters."""
@@ -468,7 +469,6 @@ class WellPosedObjective(Objective):
     """
 
     parameter_priors: Sequence[LogNormal]
-    root: FloatArray
     known: IntArray
     temper: float
     modelled: IntArray | slice = slice(None)
@@ -477,10 +477,6 @@ class WellPosedObjective(Objective):
         """Whitened latent coordinates (N, R) of raw ones, and the map of gradients back."""
         latent, to_image = whiten(self.root @ raw, self.known)
         return latent, lambda gradient: self.root.T @ to_image(gradient)
-
-    def pack(self, latent: FloatArray, log_parameters: FloatArray) -> FloatArray:
-        """Optimisation vector of latent coordinates (N, R), before whitening."""
-        return np.concatenate([np.linalg.solve(self.root, latent).ravel(), log_parameters])
 
     def conditioned(self, latent: FloatArray) -> "WellPosedObjective":
         """The same function of raw coordinates in which its curvature is about uniform.

@@ -128,10 +128,8 @@ class Context:
         """ValueError if an index is out of its range, which would end the process."""
         n_samples = self.n_samples or self.X.shape[0]
         limits = {"index": len(self.labels), "kept": n_samples, "groups": n_samples}
-        if self.target == "multiclass":
-            limits["targets"] = len(self.labels)
         for name, limit in limits.items():
-            values = getattr(self, name, None)
+            values = getattr(self, name)
             if values is not None and not -1 <= np.min(values) <= np.max(values) < limit:
                 raise ValueError(f"{name!r} of its samples is out of range")
 

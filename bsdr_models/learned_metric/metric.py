@@ -24,13 +24,14 @@ References
        matrices. Journal of Multivariate Analysis 88(2).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Literal, NamedTuple
 
 import numpy as np
 from scipy.linalg import eigh
+from sklearn.utils import gen_batches
 
 from bsdr_models.numerics.arrays import FloatArray, IntArray
 
@@ -233,15 +234,13 @@ class Metric:
         weights: FloatArray,
         units: FloatArray,
         *,
-        centred: bool = False,
         every: FloatArray | None = None,
     ) -> "Metric":
-        """From scaled samples (N, D), which may be ``centred`` elsewhere, and weights (J,).
+        """From scaled samples (N, D), and weights (J,).
 
         The principal axes are those of ``every`` sample (M, D), if others have no class.
         """
         centre = np.average(X, axis=0, weights=classes.weights)
-        mean = np.zeros(X.shape[1]) if centred else centre
         X = weigh(X - centre, classes.weights)
         everything = X if every is None else every - centre
         pairs = zip(CANDIDATES.values(), weights, strict=True)
@@ -282,7 +281,7 @@ class Metric:
             own = axes.scaled(_signs(coordinates)).effects()
             effects = diagonal[:, None] * _apply(turned, removed, own).T
         return cls(
-            mean=mean,
+            mean=centre,
             diagonal=diagonal,
             fall=fall,
             effects=np.asfortranarray(effects),
@@ -378,7 +377,7 @@ class _Axes(NamedTuple):
         A few features at a time, which stay in the processor's cache.
         """
         out = np.empty((self.turn.shape[1], self.basis.shape[1]))
-        for columns in _blocks(self.basis.shape[1]):
+        for columns in gen_batches(self.basis.shape[1], BLOCK):
             out[:, columns] = self.turn.T @ (self.basis[:, columns] / self.divisor[columns])
         return out
 
@@ -431,16 +430,10 @@ def inner_products(X: FloatArray, divisor: FloatArray) -> FloatArray:
     A few features at a time, which stay in the processor's cache.
     """
     products = np.zeros((len(X), len(X)))
-    for columns in _blocks(X.shape[1]):
+    for columns in gen_batches(X.shape[1], BLOCK):
         Z = X[:, columns] / divisor[columns]
         products += Z @ Z.T
     return products
-
-
-def _blocks(n_features: int) -> Iterator[slice]:
-    """Blocks of the features."""
-    for start in range(0, n_features, BLOCK):
-        yield slice(start, start + BLOCK)
 
 
 def _signs(coordinates: FloatArray) -> FloatArray:

@@ -11,10 +11,10 @@ the candidate of the smallest loss, which few samples cannot tell.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 from scipy.linalg import eigh, lapack
@@ -54,12 +54,20 @@ INVERSE_TEMPERATURES = np.geomspace(0.05, 200.0, 12)
 ROUNDING = 1e-14
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class MetricWeights:
-    """Weights of the candidates from all samples, (J,), and without each fold, (F, J) each."""
+    """Weights of the candidates from all samples, (J,)."""
 
     every: FloatArray
-    without: Sequence[FloatArray] = ()
+    divisions: Sequence["_Division"] = ()  # by which they are chosen, if they are
+
+    @cached_property
+    def without(self) -> list[FloatArray]:
+        """Weights without each fold, (F, J), of each division."""
+        return [
+            np.stack([_from_losses(losses) for losses in own.losses_without()])
+            for own in self.divisions
+        ]
 
     @classmethod
     def choose(
@@ -70,7 +78,6 @@ class MetricWeights:
         units: FloatArray,
         divisions: Sequence[IntArray],
         *,
-        n_folds: int | None = None,
         share: float = 1.0,
         sample_weight: FloatArray | None = None,
     ) -> "MetricWeights":
@@ -79,40 +86,18 @@ class MetricWeights:
         Samples (N, D) are in random order. Classes are (N,), or (N, T) of several labels, -1 if
         unknown, or None for real outputs, for which ``"auto"`` is unit variance. A division into
         folds (N,) has numbers from 0, and -1 of samples that are in every training set. With fewer
-        than two folds all candidates count alike; of ``n_folds`` some may be empty. The effective
-        number of samples is a ``share`` of the sum of their weights (N,), by default ones.
+        than two folds all candidates count alike. The effective number of samples is a ``share`` of
+        the sum of their weights (N,), by default ones.
         """
         alone: MetricName = "unit" if metric == "auto" and classes is None else metric
         equal = named_weights(alone)
-        numbers = [n_folds or int(fold.max(initial=-1)) + 1 for fold in divisions]
-        alike = tuple(np.tile(equal, (n, 1)) for n in numbers)
         used = [len(np.unique(fold[fold >= 0])) > 1 for fold in divisions]
         if metric != "auto" or classes is None or not all(used):
-            return cls(every=equal, without=alike)
+            return cls(every=equal)
         columns = classes.reshape(len(classes), -1)
-        parts = [
-            _Division.of(X, columns, units, fold, n, share, sample_weight)
-            for fold, n in zip(divisions, numbers, strict=True)
-        ]
+        parts = [_Division.of(X, columns, units, fold, share, sample_weight) for fold in divisions]
         every = _from_losses(np.mean([part.losses() for part in parts], axis=0))
-        return cls(every=every, without=_Without(parts))
-
-
-@dataclass(frozen=True, slots=True)
-class _Without(Sequence[FloatArray]):
-    """Weights without each fold, (F, J), of each division, computed when they are asked for."""
-
-    divisions: Sequence["_Division"]
-    found: dict[int, FloatArray] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self.divisions)
-
-    def __getitem__(self, number: Any) -> Any:
-        if number not in self.found:
-            losses = self.divisions[number].losses_without()
-            self.found[number] = np.stack([_from_losses(row) for row in losses])
-        return self.found[number]
+        return cls(every=every, divisions=parts)
 
 
 def _from_losses(losses: FloatArray) -> FloatArray:
@@ -143,7 +128,6 @@ class _Division:
         classes: IntArray,
         units: FloatArray,
         fold: IntArray,
-        n_folds: int,
         share: float,
         weights: FloatArray | None = None,
     ) -> "_Division":
@@ -169,7 +153,7 @@ class _Division:
             classes=classes[some],
             units=units,
             fold=fold[some],
-            n_folds=n_folds,
+            n_folds=int(fold.max()) + 1,
             share=share,
             weights=weights,
             targets=[class_indicators(own) for own in classes[some].T],
@@ -250,11 +234,15 @@ def candidate_kernels(
     scales = basis.scales(weigh(X[rest], basis.weights), units, needed)
     parts: dict[Scale, _FeatureSpace | _SampleSpace] = {}
     for scale, products in whole.items():
-        parts[scale] = _SampleSpace.of_whole(products, rest, basis, X.shape[1])
+        parts[scale] = _SampleSpace.learn(products, rest, basis, X.shape[1])
     wide = X.shape[1] > np.count_nonzero(rest)
-    learn = _SampleSpace.learn if wide else _FeatureSpace.learn
     for scale, divisor in scales.items():
-        parts[scale] = learn(X, divisor, rest, basis)
+        n_features = int(np.isfinite(divisor).sum())
+        if wide:
+            products = inner_products(X, divisor)
+            parts[scale] = _SampleSpace.learn(products, rest, basis, n_features)
+        else:
+            parts[scale] = _FeatureSpace.learn(X, divisor, rest, basis)
     for each in CANDIDATES.values():
         products, lengths = parts[each.scale].whitened(each.exponent, rest)
         size = float(np.average(lengths[rest], weights=basis.weights)) or 1.0
@@ -297,34 +285,14 @@ class _SampleSpace:
 
     @classmethod
     def learn(
-        cls, X: FloatArray, divisor: FloatArray, rest: BoolArray, basis: ClassBasis
-    ) -> "_SampleSpace":
-        """From centred samples (N, D) and divisors (D,)."""
-        whole = inner_products(X, divisor)
-        n_features = int(np.isfinite(divisor).sum())
-        return cls._of(whole[:, rest], np.diagonal(whole), rest, basis, n_features)
-
-    @classmethod
-    def of_whole(
         cls, whole: FloatArray, rest: BoolArray, basis: ClassBasis, n_features: int
     ) -> "_SampleSpace":
-        """From inner products (N, N), centred anew."""
+        """From inner products (N, N), which are centred by the training samples."""
         products = whole[:, rest]
         mean = np.average(products, axis=1, weights=basis.weights)
         square = float(np.average(mean[rest], weights=basis.weights))
         lengths = np.diagonal(whole) - 2.0 * mean + square
         products = products - mean[:, None] - mean[rest] + square
-        return cls._of(products, lengths, rest, basis, n_features)
-
-    @classmethod
-    def _of(
-        cls,
-        products: FloatArray,
-        lengths: FloatArray,
-        rest: BoolArray,
-        basis: ClassBasis,
-        n_features: int,
-    ) -> "_SampleSpace":
         U = basis.basis
         weighed = weigh(products.T, basis.weights).T
         within = weighed - (weighed @ U) @ U.T

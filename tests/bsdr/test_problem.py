@@ -195,7 +195,7 @@ def test_pymc_model_has_the_density_that_is_sampled(target, wide):
     }[target]
     classes = np.arange(n) % 2
     equal = np.full(len(NAMES), 1.0 / len(NAMES))
-    metric = Metric.learn(X, ClassBasis.of(classes), equal, 1.0 + np.arange(d), centred=True)
+    metric = Metric.learn(X, ClassBasis.of(classes), equal, 1.0 + np.arange(d))
     given = y if target != "multilabel" else y.astype(int)
     feature_map = FeatureMap(maps=(metric,))
     model = declare_hierarchical(X, given, PRIORS, target, feature_map, range(d))

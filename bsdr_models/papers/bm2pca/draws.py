@@ -1,13 +1,13 @@
 """Latent coordinates and predictions of the paper's model, by draws of its posterior."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 import xarray as xr
 
-from bsdr_models.bm2pca.posterior import PLAIN
+from bsdr_models.bm2pca.posterior import link_of
 from bsdr_models.inference.datatree import SAMPLE_DIMS, read_draws
 from bsdr_models.inference.dims import FEATURE
 from bsdr_models.numerics.arrays import FloatArray
@@ -53,7 +53,8 @@ class MeanScores:
 
     def _link(self, scores: FloatArray) -> FloatArray:
         """Log probabilities (M, K) of classes, of which two may share a score, or of labels."""
-        return replace(PLAIN, exclusive=self.exclusive)(scores)
+        log_p = link_of(self.exclusive, lapse=0.0)(scores, 1.0)
+        return log_p if self.exclusive else log_p[..., 1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models.bm2pca.estimator import BaseBM2PCA
+from bsdr_models.bm2pca.factor_model import FactorModel
 from bsdr_models.bm2pca.priors import BM2PCAPriors
 from bsdr_models.data.targets import Targets
 from bsdr_models.data.validation import feature_names, read_views
@@ -328,6 +329,13 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
             epsilon=self.epsilon_,
         )
         return self._context.name_dims(model)
+
+    @property
+    def _imputer(self) -> FactorModel:
+        return self._posterior.factor_model
+
+    def _complete(self, X: Rows) -> Rows:
+        return X
 
     def _mean_effects(self) -> tuple[FloatArray, FloatArray]:
         coef, intercept = super()._mean_effects()

@@ -143,7 +143,7 @@ class PaperObjective(Objective):
 
     def transform(self, raw: FloatArray) -> tuple[FloatArray, Gradient]:
         """Latent coordinates of coordinates u, both (N, R), and the map of gradients back."""
-        return self.mapping.root(raw), self.mapping.root_transposed
+        return self.root @ raw, lambda gradient: self.root.T @ gradient
 
     def likelihood(self, latent: FloatArray, log_kernel: FloatArray) -> Evaluation:
         """Eq. (8), without the prior of theta."""
@@ -215,6 +215,7 @@ def make_objective(problem: DGPLVMProblem, mapping: MappingPrior) -> PaperObject
         n_components=problem.n_components,
         parameter_priors=theta_priors(gram),
         mapping=mapping,
+        root=mapping.factor,
     )
 
 
