@@ -293,7 +293,7 @@ class TestHeldOutScores:
         out = np.arange(len(data.X)) % 4 == 1
         targets = np.eye(4)[data.y]
         division = metric_weights._Division.of(
-            data.X, data.y[:, None], data.units, out.astype(int), 2, 1.0
+            data.X, data.y[:, None], data.units, out.astype(int), 1.0
         )
         division.targets[:] = [targets]
         scores = division._left_out_scores(out)
@@ -444,12 +444,12 @@ class TestWeights:
     def test_two_folds_leave_nothing_to_choose_by_without_one(self):
         X, y = few_strong()
         weights = weigh(X, y, np.arange(40) // 4 % 2)
-        assert weights[1:] == pytest.approx(np.tile(UNIFORM, (2, 1)))
+        assert weights[1:] == pytest.approx(UNIFORM[None])
         assert weights[0, SEPARATION].sum() > 0.5
 
     def test_one_fold_or_none(self):
         X, y = few_strong()
-        assert weigh(X, y, np.zeros(40, dtype=int)) == pytest.approx(np.tile(UNIFORM, (2, 1)))
+        assert weigh(X, y, np.zeros(40, dtype=int)) == pytest.approx(UNIFORM[None])
         assert weigh(X, y, np.full(40, -1)) == pytest.approx(UNIFORM[None])
 
     def test_the_only_sample_of_a_class_is_never_held_out(self):

@@ -216,7 +216,7 @@ def test_scale_of_draws_of_the_mapping_is_recovered():
     X = rng.standard_normal((400, 3))
     y = np.arange(400) % 2
     prior = make_mapping(X, centroid_weights(y), width=1.0, noise=0.1, mean_variance=1e-6)
-    latent = np.sqrt(3.7) * prior.root(rng.standard_normal((400, 1)))
+    latent = np.sqrt(3.7) * prior.factor @ rng.standard_normal((400, 1))
     left_out = LeftOut.of(prior, latent, y, (), make)
     # 400 squares, correlated a little: 4 standard errors of a mean of 200 independent ones.
     assert left_out.scale(latent, y) == pytest.approx(3.7, rel=4 * np.sqrt(2 / 200))

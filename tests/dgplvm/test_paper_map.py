@@ -46,6 +46,7 @@ def make(kind="free"):
         n_components=R,
         parameter_priors=theta_priors(gram),
         mapping=mapping,
+        root=mapping.factor,
     )
 
 
