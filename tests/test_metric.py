@@ -444,7 +444,7 @@ class TestWeights:
     def test_two_folds_leave_nothing_to_choose_by_without_one(self):
         X, y = few_strong()
         weights = weigh(X, y, np.arange(40) // 4 % 2)
-        assert weights[1:] == pytest.approx(UNIFORM[None])
+        assert weights[1:] == pytest.approx(np.tile(UNIFORM, (2, 1)))
         assert weights[0, SEPARATION].sum() > 0.5
 
     def test_one_fold_or_none(self):
