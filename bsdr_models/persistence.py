@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["load", "save"]
 
 # To raise when fitted attributes change; fields of dataclasses are compared automatically.
-SCHEMA = 18
+SCHEMA = 19
 # Members of the archive: versions of the packages, and the estimator.
 HEADER = "bsdr_models.json"
 SCHEMA_JSON = "schema.json"

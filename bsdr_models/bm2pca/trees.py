@@ -93,7 +93,7 @@ def make_tree(
     drawn = posterior.draw(count_draws(len(projection), posterior.mean_weights.shape[1]), rng)
     draws = {name: values[None] for name, values in drawn.items()}
     dims = dict(FREE_DIMS)
-    if context.target == "multiclass" and len(context.labels) == 2:
+    if context.targets.kind == "multiclass" and len(context.targets.names) == 2:
         dims |= {"weights": (COMPONENT, SCORE), "bias": (SCORE,), "weight_precision": (SCORE,)}
     return context.fit_tree(
         {"posterior": _recorded(draws, context), "fit": group},
@@ -121,7 +121,7 @@ def _recorded(draws: dict[str, FloatArray], context: Context) -> dict[str, Float
         draws["latent_offset"] = latent_offset(draws, context.X)
     if "loadings" in draws and draws["loadings"].size > datatree.MAX_NUMBERS:
         del draws["loadings"]
-    if draws["coef"].shape[-1] != len(context.labels):
+    if draws["coef"].shape[-1] != len(context.targets.names):
         draws |= {name: context.per_class(draws[name]) for name in ("coef", "intercept")}
     return draws
 

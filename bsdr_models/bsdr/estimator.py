@@ -1,7 +1,6 @@
 """Scikit-learn estimators of BSDR."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -16,7 +15,7 @@ from bsdr_models.bsdr.feature_map import FeatureMap, MapLearner, make_learner
 from bsdr_models.bsdr.kernels import KERNELS, Kernel
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import BSDRProblem
-from bsdr_models.bsdr.trees import SPEC, BSDRContext
+from bsdr_models.bsdr.trees import SPEC
 from bsdr_models.data.replicates import weigh_samples
 from bsdr_models.data.targets import Targets
 from bsdr_models.data.validation import (
@@ -27,7 +26,6 @@ from bsdr_models.data.validation import (
 from bsdr_models.estimators.base import Estimator, WeightedFit
 from bsdr_models.estimators.classifier import ProbabilisticClassifier
 from bsdr_models.estimators.regressor import GaussianRegressor
-from bsdr_models.inference.datatree import Context
 from bsdr_models.inference.tasks import threads
 from bsdr_models.lazy import annex
 from bsdr_models.learned_metric.metric import MetricName
@@ -39,25 +37,12 @@ if TYPE_CHECKING:
     import pymc as pm
 
 
-class BaseBSDR(Estimator):
-    """Components of a fit, and its data with the targets as the model sees them."""
-
-    _spec = SPEC
-    _context: BSDRContext
-    n_components: int | None
-
-    def _check_width(self) -> None:
-        n = int(self._scaler.varies.sum())
-        if self.n_components is not None and self.n_components > n:
-            raise ValueError(
-                f"n_components={self.n_components} must be at most n_features={n} that vary"
-            )
-
-
-class FullRankEstimator(BaseBSDR):
+class FullRankEstimator(Estimator):
     """The recommended model: arguments, fit, embedding and trees."""
 
+    _spec = SPEC
     _result: Fit
+    _views: list[tuple[str, IntArray]] | None = None  # names and features
     _option_types: ClassVar[dict[str, type[options.Options]]] = {
         "priors": HierarchicalPriors,
         "sampling": Sampling,
@@ -110,8 +95,15 @@ class FullRankEstimator(BaseBSDR):
         if self.inference == "laplace" and self.views is not None:
             raise ValueError("inference='laplace' is for one kernel and no views: use 'hmc'")
 
+    def _check_width(self) -> None:
+        n = int(self._scaler.varies.sum())
+        if self.n_components is not None and self.n_components > n:
+            raise ValueError(
+                f"n_components={self.n_components} must be at most n_features={n} that vary"
+            )
+
     def _read(self, X: SamplesLike, *, reset: bool) -> FloatArray:
-        missing = not reset and self._context.views is not None
+        missing = not reset and self._views is not None
         return validate_samples(self, X, reset=reset, least=1 + reset, missing=missing)
 
     def _scale(self, X: FloatArray) -> FloatArray:
@@ -131,9 +123,6 @@ class FullRankEstimator(BaseBSDR):
         return None if views is None or len(views) == 1 else self._scaler.positions(views)
 
     def _learn(self, targets: Targets, rng: np.random.Generator) -> Fit:
-        given = {each.name: getattr(self._context, each.name) for each in fields(Context)}
-        on = targets.coded.astype(bool) if targets.kind == "multilabel" else targets.coded
-        self._context = BSDRContext(**given, targets=on, views=self._views)
         with threads(self.n_jobs):
             return fit_problem(
                 self._learner(targets, rng.spawn(1)[0]),
@@ -146,7 +135,7 @@ class FullRankEstimator(BaseBSDR):
 
     def _learner(self, targets: Targets, rng: np.random.Generator) -> MapLearner:
         """What learns whitened features from the training samples in memory."""
-        views = self._context.views
+        views = self._views
         training = self._training(targets, rng, metric=self.metric if views is None else None)
         self._groups = training.groups
         return make_learner(training, metric=self.metric, kernel=self.kernel, views=views)
@@ -155,17 +144,17 @@ class FullRankEstimator(BaseBSDR):
         """The problem of some training samples with whitened features."""
         context = self._context
         whitened = feature_map.whiten(context.X[samples])
-        targets = context.targets[samples]
+        targets = context.targets.coded[samples]
         weights = None if context.weights is None else context.weights[samples]
-        exact = context.target == "regression" and self.inference in (None, "conjugate")
+        exact = context.targets.kind == "regression" and self.inference in (None, "conjugate")
         if exact and self._groups is not None:
             own = weigh_samples(whitened, targets, self._groups[samples])
             weights = own if weights is None else own * weights
         return BSDRProblem(
             X=whitened,
-            y=targets,
-            n_labels=len(context.labels),
-            target=context.target,
+            y=targets.astype(bool) if context.targets.kind == "multilabel" else targets,
+            n_labels=len(context.targets.names),
+            target=context.targets.kind,
             priors=self._option("priors"),
             views=feature_map.index,
             weights=weights,
@@ -241,19 +230,19 @@ class FullRankEstimator(BaseBSDR):
         context = self._context
         priors = HierarchicalPriors(**context.config["priors"])
         X = context.X
-        y = context.modelled
+        y = context.targets.coded if context.targets.kind == "regression" else context.targets.y
         names = context.modelled_names
         return declare_hierarchical(
-            X, y, priors, context.target, feature_map, names, sample_weight=context.weights
+            X, y, priors, context.targets.kind, feature_map, names, sample_weight=context.weights
         )
 
     def _scale_new(self, X: SamplesLike) -> FloatArray:
         check_is_fitted(self)
         scaled = super()._scale_new(X)
-        if self._context.views is not None:
+        if self._views is not None:
             from bsdr_models.bsdr.views import check_views
 
-            check_views(scaled, self._context.views)
+            check_views(scaled, self._views)
         return scaled
 
     def _outliers(self, X: FloatArray) -> dict[str, FloatArray]:

@@ -1,7 +1,6 @@
 """Specification of BSDR, of variables and dims, and fits at full rank as ``xarray.DataTree``."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ from bsdr_models.bsdr.problem import pointwise_log_likelihood
 from bsdr_models.inference import datatree, dims
 from bsdr_models.inference.dims import BASIS, COMPONENT, CONTRAST, FEATURE, GROUP, LABEL, OBS, VIEW
 from bsdr_models.inference.spec import ModelSpec
-from bsdr_models.numerics.arrays import FloatArray, IntArray
+from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.latent import Reference, feature_relevance
 
 if TYPE_CHECKING:
@@ -81,27 +80,9 @@ MOST_NUMBERS = 20_000_000
 TIE = 1e-9
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BSDRContext(datatree.Context):
-    """Data and settings of a fit of BSDR."""
-
-    targets: np.ndarray  # as in :class:`bsdr_models.papers.bsdr.mean_field.Data`
-    views: list[tuple[str, IntArray]] | None = None  # names and features
-
-    @property
-    def modelled(self) -> np.ndarray:
-        """Targets as the PyMC model takes them: real ones standardised."""
-        return self.targets if self.target == "regression" else self.y
-
-    @property
-    def log_scale(self) -> float:
-        """Sum over real outputs of the log of their scale, which log densities of y contain."""
-        return float(np.sum(np.log(self.attrs.get("y_scale", 1.0))))
-
-
 def hierarchical_tree(
     fit: "Fit",
-    context: BSDRContext,
+    context: datatree.Context,
     *,
     reference: Reference | None,
     rng: np.random.Generator,
@@ -118,7 +99,7 @@ def hierarchical_tree(
     feature_map = fit.posterior.feature_map
     n, p = context.X.shape
     r = posterior.n_components
-    k = len(context.labels)
+    k = len(context.targets.names)
     n_chains, per_chain = fit.log_likelihood.shape
     width = p if feature_map.metric is not None else max(p, posterior.draws.projection.shape[2])
     j = posterior.draws.projection.shape[1]
@@ -156,7 +137,7 @@ def hierarchical_tree(
     if raw.view_scale is not None:
         variables["view_scale"] = raw.view_scale
         variables["view_share"] = feature_map.shares(raw.projection, raw.weights, whitened)
-    if context.target == "multiclass":
+    if context.targets.kind == "multiclass":
         variables["bias_centered"] = raw.bias
     if raw.noise_scale is not None:
         variables["noise_scale"] = raw.noise_scale
@@ -167,7 +148,9 @@ def hierarchical_tree(
         "fit": group,
     }
     stats: dict[str, ArrayLike] = {name: each[:, one] for name, each in fit.sample_stats.items()}
-    total = fit.log_likelihood[:, one] - n * context.log_scale
+    # Log densities of real outputs contain their scale.
+    log_scale = float(np.sum(np.log(context.attrs.get("y_scale", 1.0))))
+    total = fit.log_likelihood[:, one] - n * log_scale
     if exact := fit.engine not in datatree.APPROXIMATIONS:
         stats["log_likelihood"] = total
     if fit.log_prior is not None:
@@ -178,11 +161,11 @@ def hierarchical_tree(
     # Leaving one of several samples out, as ArviZ does, is not leaving out one of weight two.
     if exact and context.weights is None and len(kept) * n <= datatree.MAX_NUMBERS:
         each = pointwise_log_likelihood(
-            raw, whitened, context.targets, context.target, posterior.lapse
+            raw, whitened, context.targets.coded, context.targets.kind, posterior.lapse
         )
-        if context.target != "regression":
+        if context.targets.kind != "regression":
             each -= TIE * rng.random(each.shape)
-        groups["log_likelihood"] = {"y": (each - context.log_scale).reshape(*shape, -1)}
+        groups["log_likelihood"] = {"y": (each - log_scale).reshape(*shape, -1)}
     return context.fit_tree(
         groups,
         SPEC,

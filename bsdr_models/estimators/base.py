@@ -283,10 +283,7 @@ class Estimator(Fitted, Arguments):
         check_consistent_length(X, targets.y)
         context = Context(
             X=X,
-            y=targets.y,
-            index=targets.index,
-            labels=targets.names,
-            target=targets.kind,
+            targets=targets,
             attrs=targets.attrs,
             feature_names=feature_names(self),
             config=self._config(),
@@ -297,9 +294,8 @@ class Estimator(Fitted, Arguments):
             n_samples=None if used is None else total,
         )
         if (n := X.shape[0]) > self._most_samples:
-            kept = subsample(targets.coded, self._most_samples)
-            targets = targets.take(kept)
-            context = context.take(kept)
+            context = context.take(subsample(targets.coded, self._most_samples))
+            targets = context.targets
         rng, later = as_generator(self.random_state).spawn(2)
         self._seed = int(later.integers(2**63))  # of imputations and draws for the trees
         self._context = context
@@ -386,7 +382,7 @@ class Estimator(Fitted, Arguments):
             context = replace(context, attrs={**context.attrs, **attrs})
             for name, value in result.held_out.named().items():
                 setattr(self, f"{name}_", value)
-            of_target = {**attrs, "target": context.target}
+            of_target = {**attrs, "target": context.targets.kind}
             reason = None if result.interrupted else lack_of_signal(of_target)
         self._result = result
         self._context = context

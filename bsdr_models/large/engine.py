@@ -6,8 +6,8 @@ from bsdr_models.bsdr.engines import N_INDEPENDENT, EngineOptions, Fit, assemble
 from bsdr_models.bsdr.estimator import BSDRClassifier
 from bsdr_models.bsdr.feature_map import FeatureMap
 from bsdr_models.bsdr.problem import BSDRProblem, make_contrasts
-from bsdr_models.bsdr.trees import BSDRContext
 from bsdr_models.data.validation import check_variation, feature_names, sample_labels
+from bsdr_models.inference.datatree import Context
 from bsdr_models.inference.tasks import ProgressBar
 from bsdr_models.large.chunks import Chunks, InMemory, Samples
 from bsdr_models.large.dask_arrays import fit_scaler_of_chunks, read_chunked
@@ -61,13 +61,9 @@ def fit_chunks(
     some = targets.take(kept)
     rng, later = as_generator(model.random_state).spawn(2)
     model._seed = int(later.integers(2**63))
-    model._context = BSDRContext(
+    model._context = Context(
         X=model._scaler.transform(np.asarray(chunks[kept].compute(), dtype=np.float64)),
-        targets=some.coded,
-        y=some.y,
-        index=some.coded,
-        target="multiclass",
-        labels=model.classes_,
+        targets=some,
         feature_names=feature_names(model),
         constant=model._scaler.constant,
         config=model._config(inference="laplace"),

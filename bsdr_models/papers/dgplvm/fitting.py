@@ -154,7 +154,7 @@ class PaperDGPLVMClassifier(PaperClassifier):
 
     def _size(self, context: Context) -> int:
         """Number of components."""
-        return int(self.n_components or min(2, len(context.labels) - 1))
+        return int(self.n_components or min(2, len(context.targets.names) - 1))
 
     def _scale(self, X: FloatArray) -> FloatArray:
         scaler = fit_scaler(self, X, standardize=True)
@@ -184,7 +184,7 @@ class PaperDGPLVMClassifier(PaperClassifier):
         training = Training.of(
             X,
             targets,
-            len(context.labels),
+            len(context.targets.names),
             np.ones(X.shape[1]),
             metric=None,
             rng=rng,
