@@ -37,7 +37,7 @@ from bsdr_models.inference.spec import ModelSpec, spec_attrs
 from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray, Rows, TargetLike
 from bsdr_models.numerics.association import associate
 from bsdr_models.numerics.latent import LatentCoordinates
-from bsdr_models.numerics.scaling import Scaler, pad
+from bsdr_models.numerics.scaling import pad
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -316,11 +316,6 @@ class Context:
 def spread_of(method: str, fit: Container[Any]) -> str:
     """What is known of the spread of draws, with the group ``fit``; empty of Markov chains."""
     return HELD if "objective" in fit else SPREAD.get(method, "")
-
-
-def output_attrs(scaler: Scaler) -> dict[str, object]:
-    """Root attributes of real outputs: the centre and scale that the model divides out, (K,)."""
-    return {"y_mean": scaler.location.tolist(), "y_scale": scaler.scale.tolist()}
 
 
 def _dataset(
