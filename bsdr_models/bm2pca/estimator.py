@@ -26,7 +26,6 @@ from bsdr_models.data.targets import Targets
 from bsdr_models.data.validation import (
     MAX_RAW,
     check_variation,
-    fit_scaler,
     validate_samples,
 )
 from bsdr_models.estimators.base import Estimator, WeightedFit
@@ -94,7 +93,8 @@ class BaseBM2PCA(Estimator):
                 )
             return self._scaler.select(X)
         weights = self._context.weights
-        scaler = fit_scaler(self, X, standardize=self.standardize, weights=weights)
+        scaler = Scaler.fit(X, standardize=self.standardize, weights=weights)
+        check_variation(self, scaler)
         self._set_scaler(scaler if self.standardize else scaler.with_common_scale(X))
         empty = np.isnan(self._scaler.select(X)).all(axis=1)
         if empty.any():

@@ -23,10 +23,9 @@ from bsdr_models.data.targets import Targets, read_groups
 from bsdr_models.data.training import Training, is_shared
 from bsdr_models.data.validation import (
     check_samples,
+    check_variation,
     feature_names,
-    fit_scaler,
     is_dask,
-    not_in_memory,
     read_weights,
     require_targets,
     sample_labels,
@@ -316,7 +315,11 @@ class Estimator(Fitted, Arguments):
 
     def _fit_chunks(self, X: SamplesLike, y: TargetLike, groups: TargetLike | None) -> Self:
         """Fit to a Dask array, or raise a TypeError."""
-        raise not_in_memory(self)
+        raise TypeError(
+            f"X is a Dask array, and {type(self).__name__} is fitted in memory: give "
+            "numpy.asarray(X), or a subsample; BSDRClassifier is fitted to all samples, chunk by "
+            "chunk"
+        )
 
     def _read(self, X: SamplesLike, *, reset: bool) -> Rows:
         """Samples as float64, (N, D), as far as the model takes them."""
@@ -330,7 +333,8 @@ class Estimator(Fitted, Arguments):
         """Training samples (N, P), scaled by `_scaler`, which is set."""
         standardize = getattr(self, "standardize", True)
         weights = self._context.weights
-        self._set_scaler(fit_scaler(self, X, standardize=standardize, weights=weights))
+        scaler = Scaler.fit(X, standardize=standardize, weights=weights)
+        self._set_scaler(check_variation(self, scaler))
         return self._scaler.transform(X)
 
     def _warn_of_replicates(self, X: Rows, targets: Targets) -> None:
