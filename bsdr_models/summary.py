@@ -99,18 +99,19 @@ def _data(model: "Estimator") -> dict[str, str]:
     missing = 0.0 if issparse(given) else float(np.isnan(given).mean())
     if missing > 0.0:
         rows["missing values"] = f"{100.0 * missing:.2g}% of the entries"
-    labels = context.labels
-    if context.index is None:
-        what = "outputs" if context.target == "regression" else "labels"
+    labels = context.targets.names
+    index = context.targets.index
+    if index is None:
+        what = "outputs" if context.targets.kind == "regression" else "labels"
         names = f": {', '.join(map(str, labels))}" if len(labels) <= MAX_LISTED else ""
         return rows | {what: f"{len(labels)}{names}"}
     if context.groups is not None:
         rows["groups"] = f"{len(np.unique(context.groups))}"
-        share = majority_share(context.groups, context.index)
+        share = majority_share(context.groups, index)
         rows["groups"] += f", whose most frequent classes have {share:.0%} of the samples"
-    known = context.index[context.index >= 0]
-    if len(known) < len(context.index):
-        rows["samples without a label"] = f"{len(context.index) - len(known)}"
+    known = index[index >= 0]
+    if len(known) < len(index):
+        rows["samples without a label"] = f"{len(index) - len(known)}"
     counts = np.bincount(known, minlength=len(labels))
     order = context.attrs.get("class_order", range(len(labels)))
     listed = [f"{labels[k]} ({counts[k]})" for k in order]
@@ -194,13 +195,13 @@ def _components(model: "Estimator") -> dict[str, str]:
 def _predictions(model: "Estimator", *, scores: bool) -> dict[str, str]:
     """Temperature, and the score of held-out samples."""
     rows = {}
-    if hasattr(model, "temperature_") and model._context.target != "regression":
+    if hasattr(model, "temperature_") and model._context.targets.kind != "regression":
         rows["temperature"] = ", ".join(f"{value:.2g}" for value in np.ravel(model.temperature_))
     if scores and np.isfinite(getattr(model, "held_out_score_", np.nan)):
         rows["held-out log score"] = f"{model.held_out_score_:.3f} nats per sample"
     if scores and np.isfinite(getattr(model, "held_out_gain_", np.nan)):
         gain = f"{round(model.held_out_gain_, 3) + 0.0:.3f} ± {model.held_out_gain_se_:.3f}"
-        base = baseline(model._context.target).removeprefix("the ")
+        base = baseline(model._context.targets.kind).removeprefix("the ")
         rows[f"gain over {base}"] = gain
     return rows
 
@@ -209,7 +210,7 @@ def _remarks(model: "Estimator", *, scores: bool) -> list[str]:
     """What a reader should know, most important first."""
     attrs = _diagnostics(model)
     method = model._method
-    reason = lack_of_signal({**attrs, "target": model._context.target}) if scores else None
+    reason = lack_of_signal({**attrs, "target": model._context.targets.kind}) if scores else None
     messages = [*model._result.messages, *([] if reason is None else [no_signal(reason)])]
     remarks = [message[0].upper() + message[1:] + "." for message in dict.fromkeys(messages)]
     if hasattr(model, "objective_"):

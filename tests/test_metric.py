@@ -19,7 +19,7 @@ from bsdr_models.learned_metric import metric
 from bsdr_models.learned_metric import weights as metric_weights
 from bsdr_models.learned_metric.metric import CANDIDATES, NAMES, ClassBasis, Metric
 from bsdr_models.learned_metric.weights import MetricWeights, candidate_kernels
-from bsdr_models.numerics.folds import assign_folds
+from bsdr_models.numerics.folds import make_folds
 
 ALONE = dict(zip(NAMES, np.eye(len(NAMES)), strict=True))
 AVERAGE = np.array([0.2, 0.1, 0.05, 0.15, 0.1, 0.2, 0.1, 0.1])
@@ -356,7 +356,7 @@ def weigh(X, y, fold=None, *, name="auto", units=None):
     """Weights, with five folds by default."""
     X = (X - X.mean(axis=0)) / X.std(axis=0)
     if fold is None:
-        fold = assign_folds(y, np.arange(len(y)), n_folds=5)
+        fold = make_folds(np.arange(len(y)), y)
     return choose_weights(name, X, y, np.ones(X.shape[1]) if units is None else units, fold)
 
 
@@ -430,9 +430,7 @@ class TestWeights:
         """Their logarithms from all samples; those without a fold are of its division."""
         monkeypatch.setattr(metric_weights, "LEAST_WEIGHT", 0.0)
         X, y = common_factors()
-        folds = [
-            assign_folds(y, np.random.default_rng(i).permutation(60), n_folds=5) for i in (0, 1)
-        ]
+        folds = [make_folds(np.random.default_rng(i).permutation(60), y) for i in (0, 1)]
         each = [MetricWeights.choose("auto", X, y, np.ones(X.shape[1]), [fold]) for fold in folds]
         both = MetricWeights.choose("auto", X, y, np.ones(X.shape[1]), folds)
         expected = np.sqrt(each[0].every * each[1].every)
@@ -455,7 +453,7 @@ class TestWeights:
     def test_the_only_sample_of_a_class_is_never_held_out(self):
         X, y = few_strong()
         y = np.where(np.arange(40) == 7, 4, y)
-        fold = assign_folds(y, np.arange(len(y)), n_folds=5)
+        fold = make_folds(np.arange(len(y)), y)
         assert fold[7] == -1
         assert weigh(X, y, fold)[0, SEPARATION].sum() > 0.5
 

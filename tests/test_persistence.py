@@ -728,7 +728,9 @@ def test_an_index_of_a_sample_that_is_out_of_range(name, small, tmp_path):
     """Compiled functions, and counts, would end the process."""
     model = copy(small[0])
     wrong = np.full(len(small[1]), 10**9)
-    model._context = replace(model._context, **{name: wrong})
+    targets = replace(model._context.targets, coded=wrong)
+    changed = {"targets": targets} if name == "index" else {name: wrong}
+    model._context = replace(model._context, **changed)
     path = tmp_path / "model.skops"
     model.save(path)
     assert_refused(path, f"'{name}' of its samples is out of range")

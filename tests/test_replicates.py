@@ -17,7 +17,7 @@ from bsdr_models.data.replicates import (
     warn_of_replicates,
     weigh_samples,
 )
-from bsdr_models.estimators.calibration import error_of_sum
+from bsdr_models.estimators.calibration import HeldOutScore
 
 MESSAGE = "rests on samples that resemble each other"
 
@@ -270,5 +270,6 @@ def test_error_of_a_sum_is_that_of_the_sums_of_groups():
     for _ in range(2000):
         terms = rng.standard_normal(30)[groups] + 0.5 * rng.standard_normal(120)
         sums.append(terms.sum())
-        errors.append(error_of_sum(terms - terms.mean(), groups))
+        score = HeldOutScore.of(terms, np.zeros(120), np.ones(120), groups=groups)
+        errors.append(120 * score.gain_se)
     assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(np.std(sums), rel=0.06)

@@ -26,7 +26,6 @@ from bsdr_models.data.targets import Targets
 from bsdr_models.data.validation import (
     MAX_RAW,
     check_variation,
-    fit_scaler,
     validate_samples,
 )
 from bsdr_models.estimators.base import Estimator, WeightedFit
@@ -95,7 +94,8 @@ class BaseBM2PCA(Estimator):
                 )
             return self._scaler.select(X)
         weights = self._context.weights
-        scaler = fit_scaler(self, X, standardize=self.standardize, weights=weights)
+        scaler = Scaler.fit(X, standardize=self.standardize, weights=weights)
+        check_variation(self, scaler)
         self._set_scaler(scaler if self.standardize else scaler.with_common_scale(X))
         empty = np.isnan(self._scaler.select(X)).all(axis=1)
         if empty.any():
@@ -207,7 +207,7 @@ class BaseBM2PCA(Estimator):
         drawn = posterior.draw(n_draws, np.random.default_rng(self._seed))
         draws = {name: values[None] for name, values in drawn.items()}
         dims = dict(trees.FREE_DIMS)
-        if context.target == "multiclass" and len(context.labels) == 2:
+        if context.targets.kind == "multiclass" and len(context.targets.names) == 2:
             dims |= {"weights": (COMPONENT, SCORE), "bias": (SCORE,), "weight_precision": (SCORE,)}
         state = {"converged": int(result.converged), "interrupted": int(result.interrupted)}
         return context.fit_tree(

@@ -71,7 +71,7 @@ def recorded(draws: dict[str, FloatArray], context: Context) -> dict[str, FloatA
         draws["latent_offset"] = latent_offset(draws, context.X)
     if "loadings" in draws and draws["loadings"].size > datatree.MAX_NUMBERS:
         del draws["loadings"]
-    if draws["coef"].shape[-1] != len(context.labels):
+    if draws["coef"].shape[-1] != len(context.targets.names):
         draws |= {name: context.per_class(draws[name]) for name in ("coef", "intercept")}
     return draws
 

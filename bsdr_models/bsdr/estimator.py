@@ -38,27 +38,13 @@ if TYPE_CHECKING:
     import pymc as pm
 
 
-class BaseBSDR(Estimator):
-    """Components of a fit, and its data with the targets as the model sees them."""
-
-    _spec = SPEC
-    # Names and features of several views, among the scaled ones.
-    _views: list[tuple[str, IntArray]] | None = None
-    n_components: int | None
-
-    def _check_width(self) -> None:
-        n = int(self._scaler.varies.sum())
-        if self.n_components is not None and self.n_components > n:
-            raise ValueError(
-                f"n_components={self.n_components} must be at most n_features={n} that vary"
-            )
-
-
 @dataclass(eq=False, repr=False)
-class FullRankEstimator(BaseBSDR):
+class FullRankEstimator(Estimator):
     """The recommended model: arguments, fit, embedding and trees."""
 
+    _spec = SPEC
     _result: Fit = field(init=False)
+    _views: list[tuple[str, IntArray]] | None = field(init=False)  # names and features
     _option_types: ClassVar[dict[str, type[options.Options]]] = {
         "priors": HierarchicalPriors,
         "sampling": Sampling,
@@ -97,6 +83,13 @@ class FullRankEstimator(BaseBSDR):
         if self.inference == "laplace" and self.views is not None:
             raise ValueError("inference='laplace' is for one kernel and no views: use 'hmc'")
 
+    def _check_width(self) -> None:
+        n = int(self._scaler.varies.sum())
+        if self.n_components is not None and self.n_components > n:
+            raise ValueError(
+                f"n_components={self.n_components} must be at most n_features={n} that vary"
+            )
+
     def _read(self, X: SamplesLike, *, reset: bool) -> FloatArray:
         missing = not reset and self._views is not None
         return validate_samples(self, X, reset=reset, least=1 + reset, missing=missing)
@@ -118,7 +111,6 @@ class FullRankEstimator(BaseBSDR):
         return None if views is None or len(views) == 1 else self._scaler.positions(views)
 
     def _learn(self, targets: Targets, rng: np.random.Generator) -> Fit:
-        self._coded = targets.coded.astype(bool) if targets.kind == "multilabel" else targets.coded
         with threads(self.n_jobs):
             return fit_problem(
                 self._learner(targets, rng.spawn(1)[0]),
@@ -140,17 +132,17 @@ class FullRankEstimator(BaseBSDR):
         """The problem of some training samples with whitened features."""
         context = self._context
         whitened = feature_map.whiten(context.X[samples])
-        targets = self._coded[samples]
+        targets = context.targets.coded[samples]
         weights = None if context.weights is None else context.weights[samples]
-        exact = context.target == "regression" and self.inference in (None, "conjugate")
+        exact = context.targets.kind == "regression" and self.inference in (None, "conjugate")
         if exact and self._groups is not None:
             own = weigh_samples(whitened, targets, self._groups[samples])
             weights = own if weights is None else own * weights
         return BSDRProblem(
             X=whitened,
-            y=targets,
-            n_labels=len(context.labels),
-            target=context.target,
+            y=targets.astype(bool) if context.targets.kind == "multilabel" else targets,
+            n_labels=len(context.targets.names),
+            target=context.targets.kind,
             priors=self._option("priors"),
             views=feature_map.index,
             weights=weights,
@@ -194,7 +186,6 @@ class FullRankEstimator(BaseBSDR):
             return trees.hierarchical_tree(
                 self._result,
                 self._context,
-                self._coded,
                 reference=self._reference,
                 rng=rng,
                 attrs=self._attrs(),
@@ -227,10 +218,10 @@ class FullRankEstimator(BaseBSDR):
         context = self._context
         priors = HierarchicalPriors(**context.config["priors"])
         X = context.X
-        y = self._coded if context.target == "regression" else context.y
+        y = context.targets.coded if context.targets.kind == "regression" else context.targets.y
         names = context.modelled_names
         return declare_hierarchical(
-            X, y, priors, context.target, feature_map, names, sample_weight=context.weights
+            X, y, priors, context.targets.kind, feature_map, names, sample_weight=context.weights
         )
 
     def _scale_new(self, X: SamplesLike) -> FloatArray:

@@ -12,7 +12,6 @@ from bsdr_models.bsdr.feature_map import FeatureMap
 from bsdr_models.bsdr.posterior import Parameters
 from bsdr_models.bsdr.problem import pointwise_log_likelihood
 from bsdr_models.inference import datatree, dims
-from bsdr_models.inference.datatree import Context
 from bsdr_models.inference.dims import BASIS, COMPONENT, CONTRAST, FEATURE, GROUP, LABEL, OBS, VIEW
 from bsdr_models.inference.spec import ModelSpec
 from bsdr_models.numerics.arrays import FloatArray
@@ -83,8 +82,7 @@ TIE = 1e-9
 
 def hierarchical_tree(
     fit: "Fit",
-    context: Context,
-    targets: np.ndarray,
+    context: datatree.Context,
     *,
     reference: Reference | None,
     rng: np.random.Generator,
@@ -97,12 +95,11 @@ def hierarchical_tree(
     row space of the training samples is drawn by ``rng``. The free variables of the PyMC model are
     kept beside them.
     """
-    log_scale = float(np.sum(np.log(context.attrs.get("y_scale", 1.0))))
     posterior = fit.posterior
     feature_map = fit.posterior.feature_map
     n, p = context.X.shape
     r = posterior.n_components
-    k = len(context.labels)
+    k = len(context.targets.names)
     n_chains, per_chain = fit.log_likelihood.shape
     width = p if feature_map.metric is not None else max(p, posterior.draws.projection.shape[2])
     j = posterior.draws.projection.shape[1]
@@ -140,7 +137,7 @@ def hierarchical_tree(
     if raw.view_scale is not None:
         variables["view_scale"] = raw.view_scale
         variables["view_share"] = feature_map.shares(raw.projection, raw.weights, whitened)
-    if context.target == "multiclass":
+    if context.targets.kind == "multiclass":
         variables["bias_centered"] = raw.bias
     if raw.noise_scale is not None:
         variables["noise_scale"] = raw.noise_scale
@@ -151,6 +148,8 @@ def hierarchical_tree(
         "fit": group,
     }
     stats: dict[str, ArrayLike] = {name: each[:, one] for name, each in fit.sample_stats.items()}
+    # Log densities of real outputs contain their scale.
+    log_scale = float(np.sum(np.log(context.attrs.get("y_scale", 1.0))))
     total = fit.log_likelihood[:, one] - n * log_scale
     if exact := fit.engine not in datatree.APPROXIMATIONS:
         stats["log_likelihood"] = total
@@ -161,8 +160,10 @@ def hierarchical_tree(
         groups["sample_stats"] = stats
     # Leaving one of several samples out, as ArviZ does, is not leaving out one of weight two.
     if exact and context.weights is None and len(kept) * n <= datatree.MAX_NUMBERS:
-        each = pointwise_log_likelihood(raw, whitened, targets, context.target, posterior.lapse)
-        if context.target != "regression":
+        each = pointwise_log_likelihood(
+            raw, whitened, context.targets.coded, context.targets.kind, posterior.lapse
+        )
+        if context.targets.kind != "regression":
             each -= TIE * rng.random(each.shape)
         groups["log_likelihood"] = {"y": (each - log_scale).reshape(*shape, -1)}
     return context.fit_tree(

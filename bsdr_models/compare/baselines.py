@@ -163,7 +163,8 @@ def shrinkage_lda(*, n_folds: int = N_INNER_FOLDS, random_state: int = 0) -> Pip
 def logistic_regression(*, n_folds: int = N_INNER_FOLDS, random_state: int = 0) -> Pipeline:
     """Logistic regression, its penalty chosen by cross-validation."""
     model = LogisticRegression(max_iter=2000)
-    return _searched(model, {"C": PENALTIES}, n_folds, random_state)
+    folds = Folds(n_folds, random_state)
+    return _pipeline(GridSearchCV(model, {"C": PENALTIES}, scoring=_log_score, cv=folds))
 
 
 def pls_da(
@@ -171,14 +172,6 @@ def pls_da(
 ) -> Pipeline:
     """PLS-DA: logistic regression on PLS scores, their number and the penalty cross-validated."""
     return _pipeline(PLSDA(components, n_folds=n_folds, random_state=random_state))
-
-
-def _searched(
-    model: BaseEstimator, grid: dict[str, Sequence[float]], n_folds: int, random_state: int
-) -> Pipeline:
-    """A model whose settings have the lowest log loss in a cross-validation."""
-    folds = Folds(n_folds, random_state)
-    return _pipeline(GridSearchCV(model, grid, scoring=_log_score, cv=folds))
 
 
 def _log_score(model: ClassifierMixin, X: FloatArray, y: np.ndarray) -> float:

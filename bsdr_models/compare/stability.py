@@ -91,7 +91,7 @@ def feature_stability(
             f"n_selected={n_selected} exceeds the number of features that vary, {len(names)}"
         )
     strata = np.zeros(len(targets), dtype=np.int64)
-    if context.target == "multiclass":
+    if context.targets.kind == "multiclass":
         strata = targets.argmax(axis=1)
     rng = as_generator(random_state)
     ranks: list[np.ndarray] = []

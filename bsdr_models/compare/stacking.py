@@ -247,7 +247,8 @@ class StackedClassifier(WeightedFit, ProbabilisticClassifier, _BaseComposition):
         self._names = [name for name, _ in members]
         self.estimators_ = list(models)
         self._held_out = log_p
-        self._context = replace(context, labels=self.classes_, index=index)
+        in_order = replace(context.targets, names=self.classes_, coded=index)
+        self._context = replace(context, targets=in_order)
         groups = None if training.groups is None else training.groups[known]
         score = HeldOutScore.of(
             self._pooled[known, index[known]],
@@ -332,9 +333,9 @@ class StackedClassifier(WeightedFit, ProbabilisticClassifier, _BaseComposition):
             samples scores are zero.
         """
         check_is_fitted(self)
-        assert self._context.index is not None
+        assert self._context.targets.index is not None
         known = np.flatnonzero(self._fold >= 0)
-        truth = self._context.index[known]
+        truth = self._context.targets.index[known]
         log_p = np.concatenate([self._held_out, self._pooled[None]])[:, known, truth]
         names = pd.Index([*self._names, "stack"], name="model")
         scores = pd.DataFrame(log_p.T, columns=names)

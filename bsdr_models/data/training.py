@@ -55,8 +55,7 @@ class Training:
     keys: IntArray  # random permutation, (N,)
     divisions: tuple[IntArray, ...]  # fold of each sample, (N,), -1 if it is never held out
     weights: MetricWeights
-    given: IntArray | None  # groups of the user, (N,)
-    singly: IntArray  # a division without regard to these
+    singly: IntArray | None  # a division without regard to groups of the user; None without these
     groups: IntArray | None = None
     share: float = 1.0
     sample_weight: FloatArray | None = None  # weights of the samples, (N,), if any are given
@@ -85,8 +84,8 @@ class Training:
                 return store.found[key]
             rng = np.random.default_rng(store.seed)
         copies = find_copies(X)
-        given = groups
-        groups = copies if groups is None else groups
+        given = groups is not None
+        groups = groups if given else copies
         known = np.ones(X.shape[0], dtype=np.bool_) if classes is None else known_samples(classes)
         n_divisions = int(np.clip(round(HELD_OUT / max(known.sum(), 1)), 1, MOST_DIVISIONS))
         if np.prod(X.shape) > LARGE:
@@ -106,8 +105,7 @@ class Training:
             keys=keys[0],
             divisions=divisions,
             weights=MetricWeights(every=np.empty(0)),
-            given=given,
-            singly=divisions[0] if given is None else make_folds(keys[0], classes, copies),
+            singly=make_folds(keys[0], classes, copies) if given else None,
             groups=groups,
             share=share,
             sample_weight=sample_weight,
@@ -149,19 +147,11 @@ class Training:
         strata = find_strata(self.classes[order])
         kept = np.append(order[stratified_subset(strata, most)], np.flatnonzero(~self.known))
         kept.sort()
-        return replace(
-            self,
-            X=self.X[kept],
-            classes=self.classes[kept],
-            keys=self.keys[kept],
-            divisions=tuple(fold[kept] for fold in self.divisions),
-            singly=self.singly[kept],
-            given=None if self.given is None else self.given[kept],
-            groups=None if self.groups is None else self.groups[kept],
-            sample_weight=None if self.sample_weight is None else self.sample_weight[kept],
-            kept=kept,
-            _metrics={},
-        )
+        of_each = ("X", "classes", "keys", "singly", "groups", "sample_weight")
+        given = {name: getattr(self, name) for name in of_each}
+        parts = {name: values[kept] for name, values in given.items() if values is not None}
+        divisions = tuple(fold[kept] for fold in self.divisions)
+        return replace(self, **parts, divisions=divisions, kept=kept, _metrics={})
 
     @property
     def known(self) -> BoolArray:

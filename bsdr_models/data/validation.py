@@ -527,17 +527,6 @@ def _plain_labels(y: np.ndarray) -> np.ndarray:
 # Scaling
 
 
-def fit_scaler(
-    estimator: BaseEstimator,
-    X: FloatArray,
-    *,
-    standardize: bool,
-    weights: FloatArray | None = None,
-) -> Scaler:
-    """Centre and scale of training samples, (N, P); see `check_variation`."""
-    return check_variation(estimator, Scaler.fit(X, standardize=standardize, weights=weights))
-
-
 def check_variation(estimator: BaseEstimator, scaler: Scaler) -> Scaler:
     """Return a scaling; warn about constant features, ValueError if no feature varies."""
     names = feature_names(estimator)[scaler.constant].tolist()
@@ -589,11 +578,3 @@ def warn_unless_mixed(tree: xr.DataTree, names: Sequence[str]) -> bool:
 def is_dask(X: object) -> bool:
     """Whether X is a Dask array; without importing Dask."""
     return hasattr(X, "chunks") and type(X).__module__.partition(".")[0] == "dask"
-
-
-def not_in_memory(estimator: BaseEstimator) -> TypeError:
-    """The error of an estimator that is not fitted to Dask arrays."""
-    return TypeError(
-        f"X is a Dask array, and {type(estimator).__name__} is fitted in memory: give "
-        "numpy.asarray(X), or a subsample; BSDRClassifier is fitted to all samples, chunk by chunk"
-    )

@@ -125,7 +125,7 @@ def fit_classifiers(
     )
     of_parts = partial(LeftOut.of, prior, latent, y_index, make=make)
     judged = [of_parts(parts) for parts in mode.parts[:n_divisions]]
-    singly = None if training.given is None else of_parts(mode.single_parts)
+    singly = None if training.singly is None else of_parts(mode.single_parts)
     embedder = make_embedder(prior, latent, y_index, judged)
     classifiers = []
     log_odds = []

@@ -216,7 +216,7 @@ class DGPLVMClassifier(ProbabilisticClassifier):
 
     def _name_fitted(self) -> None:
         result = self._result
-        index = self._context.index
+        index = self._context.targets.index
         assert index is not None
         self.latent_ = result.latent
         self.log_density_ = result.trace

@@ -99,6 +99,7 @@ def make_parts(training: Training, division: int | None) -> list[Part]:
     With None those without regard to the groups of the user, whose metrics have the weights of all.
     """
     fold = training.singly if division is None else training.divisions[division]
+    assert fold is not None
     parts = []
     for number in np.unique(fold[fold >= 0]).tolist():
         if division is None:

@@ -122,7 +122,7 @@ def fit_map(
     return replace(
         mode,
         parts=parts,
-        single_parts=() if training.given is None else make_parts(training, None),
+        single_parts=() if training.singly is None else make_parts(training, None),
         settings={"map_width": width, "map_noise": noise},
     )
 

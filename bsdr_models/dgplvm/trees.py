@@ -53,7 +53,7 @@ def make_tree(
     and ``latent_cov`` are the leave-one-out latent coordinates, which are not biased by the label
     of the sample.
     """
-    index = context.index
+    index = context.targets.index
     sampled = result.sampled
     assert index is not None
     group: dict[str, object] = {
@@ -62,7 +62,7 @@ def make_tree(
         "log_density": result.trace,
         "restarts": np.array(result.restarts),
         "objective_terms": np.array(list(result.terms.values())),
-        "class_size": np.bincount(index[index >= 0], minlength=len(context.labels)),
+        "class_size": np.bincount(index[index >= 0], minlength=len(context.targets.names)),
         **fit,
     }
     groups: dict[str, dict[str, object]] = {"fit": group}

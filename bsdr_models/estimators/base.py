@@ -23,10 +23,9 @@ from bsdr_models.data.targets import Targets, read_groups
 from bsdr_models.data.training import Training, is_shared
 from bsdr_models.data.validation import (
     check_samples,
+    check_variation,
     feature_names,
-    fit_scaler,
     is_dask,
-    not_in_memory,
     read_weights,
     require_targets,
     sample_labels,
@@ -283,10 +282,7 @@ class Estimator(Fitted, Arguments):
         check_consistent_length(X, targets.y)
         context = Context(
             X=X,
-            y=targets.y,
-            index=targets.index,
-            labels=targets.names,
-            target=targets.kind,
+            targets=targets,
             attrs=targets.attrs,
             feature_names=feature_names(self),
             config=self._config(),
@@ -297,9 +293,8 @@ class Estimator(Fitted, Arguments):
             n_samples=None if used is None else total,
         )
         if (n := X.shape[0]) > self._most_samples:
-            kept = subsample(targets.coded, self._most_samples)
-            targets = targets.take(kept)
-            context = context.take(kept)
+            context = context.take(subsample(targets.coded, self._most_samples))
+            targets = context.targets
         rng, later = as_generator(self.random_state).spawn(2)
         self._seed = int(later.integers(2**63))  # of imputations and draws for the trees
         self._context = context
@@ -320,7 +315,11 @@ class Estimator(Fitted, Arguments):
 
     def _fit_chunks(self, X: SamplesLike, y: TargetLike, groups: TargetLike | None) -> Self:
         """Fit to a Dask array, or raise a TypeError."""
-        raise not_in_memory(self)
+        raise TypeError(
+            f"X is a Dask array, and {type(self).__name__} is fitted in memory: give "
+            "numpy.asarray(X), or a subsample; BSDRClassifier is fitted to all samples, chunk by "
+            "chunk"
+        )
 
     def _read(self, X: SamplesLike, *, reset: bool) -> Rows:
         """Samples as float64, (N, D), as far as the model takes them."""
@@ -334,7 +333,8 @@ class Estimator(Fitted, Arguments):
         """Training samples (N, P), scaled by `_scaler`, which is set."""
         standardize = getattr(self, "standardize", True)
         weights = self._context.weights
-        self._set_scaler(fit_scaler(self, X, standardize=standardize, weights=weights))
+        scaler = Scaler.fit(X, standardize=standardize, weights=weights)
+        self._set_scaler(check_variation(self, scaler))
         return self._scaler.transform(X)
 
     def _warn_of_replicates(self, X: Rows, targets: Targets) -> None:
@@ -386,7 +386,7 @@ class Estimator(Fitted, Arguments):
             context = replace(context, attrs={**context.attrs, **attrs})
             for name, value in result.held_out.named().items():
                 setattr(self, f"{name}_", value)
-            of_target = {**attrs, "target": context.target}
+            of_target = {**attrs, "target": context.targets.kind}
             reason = None if result.interrupted else lack_of_signal(of_target)
         self._result = result
         self._context = context

@@ -198,10 +198,13 @@ class HeldOutScore:
         gains = np.where(known, log_p - np.log(frequency.reshape(m, -1)), 0.0)
         mean = np.sum(weights[:, None] * gains) / total
         residual = weights * (gains.sum(axis=1) - mean * known.sum(axis=1))
+        if groups is not None:  # whose sums are independent
+            residual = np.bincount(np.unique(groups, return_inverse=True)[1], residual)
+        error_of_sum = float(np.sqrt(n_units / (n_units - 1) * np.sum(residual**2)))
         return cls(
             score=float(np.nansum(weights[:, None] * log_p) / total),
             gain=float(mean),
-            gain_se=error_of_folds(n_folds) * error_of_sum(residual, groups) / total,
+            gain_se=error_of_folds(n_folds) * error_of_sum / total,
         )
 
     @property
@@ -217,19 +220,6 @@ class HeldOutScore:
     def attrs(self) -> dict[str, float]:
         """Attributes of a tree; none without held-out labels."""
         return self.named() if np.isfinite(self.score) else {}
-
-
-def error_of_sum(residual: FloatArray, groups: IntArray | None = None) -> float:
-    """Standard error of a sum of N terms, given their residuals.
-
-    Terms are independent or, if their ``groups`` (N,) are given, sums of different groups are.
-    """
-    if groups is not None:
-        residual = np.bincount(np.unique(groups, return_inverse=True)[1], residual)
-    n = len(residual)
-    if n < 2:
-        return np.inf
-    return float(np.sqrt(n / (n - 1) * np.sum(residual**2)))
 
 
 def error_of_folds(n_folds: float | None, ratio: float | None = None) -> float:
@@ -278,7 +268,6 @@ class Judged:
     calibration: Calibration
     score: HeldOutScore
     log_p: FloatArray  # of classes (N, K), or that labels are one (N, T); NaN if not held out
-    each: FloatArray  # log score of each sample, a mean over divisions and labels, (N,)
 
     def of_result(self, samples: IntArray | slice, n_samples: int) -> dict[str, Any]:
         """Fields of the result of a fit, of which these are some of the samples."""
@@ -325,7 +314,6 @@ def judge(
         calibration=likelihoods.calibrate(ever, share),
         score=HeldOutScore.of(score, y, groups=groups, n_folds=n_folds, weights=weights),
         log_p=averaged if y.ndim == 1 else averaged[..., 1],
-        each=_mean_of_known(list(score.reshape(len(y), -1).T)),
     )
 
 

@@ -80,7 +80,7 @@ class ProbabilisticClassifier(ScoreMixin, ClassifierMixin, Estimator):
     def plane_(self) -> "PredictionPlane":
         """Plane of the predictions of training samples, held out if the fit has held some out."""
         check_is_fitted(self)
-        if not (self._exclusive and self._context.target == "multiclass"):
+        if not (self._exclusive and self._context.targets.kind == "multiclass"):
             raise AttributeError("plane_ needs one class per sample")
         log_p = self.held_out_log_proba_
         if log_p is not None:
@@ -96,7 +96,7 @@ class ProbabilisticClassifier(ScoreMixin, ClassifierMixin, Estimator):
         Those of samples without a label are predictions of the fit.
         """
         log_p = self._result.held_out_log_proba
-        index = self._context.index
+        index = self._context.targets.index
         if log_p is None or index is None:
             return None
         if np.any(unlabelled := ~known_samples(index)):

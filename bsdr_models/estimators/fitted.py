@@ -257,7 +257,7 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ABC):
     def _match_targets(self, y: TargetLike) -> TargetLike:
         """Targets of new samples, columns of a table in the order of those of the fit."""
         check_is_fitted(self)
-        return y if self._exclusive else match_columns(y, self._context.labels)
+        return y if self._exclusive else match_columns(y, self._context.targets.names)
 
     def _attrs(self) -> dict[str, object]:
         """Root attributes of the trees, beside those of the context."""

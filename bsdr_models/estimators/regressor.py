@@ -10,7 +10,6 @@ from sklearn.utils import Tags
 from bsdr_models.data.targets import Targets
 from bsdr_models.data.validation import column_names, read_numbers
 from bsdr_models.estimators.base import Estimator, ScoreMixin
-from bsdr_models.inference.datatree import output_attrs
 from bsdr_models.numerics.arrays import FloatArray, Rows, SamplesLike, TargetLike
 from bsdr_models.numerics.scaling import Scaler
 
@@ -18,8 +17,7 @@ from bsdr_models.numerics.scaling import Scaler
 class GaussianRegressor(ScoreMixin, RegressorMixin, Estimator):
     """Predictions of real targets, which are standardised for the model."""
 
-    # Whether outputs are standardised, and whether some may be missing.
-    _standardize_outputs: ClassVar[bool] = True
+    # Whether some outputs may be missing.
     _missing_outputs: ClassVar[bool] = False
 
     @abstractmethod
@@ -37,11 +35,9 @@ class GaussianRegressor(ScoreMixin, RegressorMixin, Estimator):
         scaler = Scaler.fit(Y, weights=weights)
         if scaler.constant.any():
             raise ValueError(f"output {int(scaler.constant.argmax())} of y is constant")
-        if not self._standardize_outputs:
-            scaler = Scaler.identity(Y.shape[1])
         self.y_mean_ = scaler.location
         self.y_scale_ = scaler.scale
-        attrs = output_attrs(scaler)
+        attrs = {"y_mean": scaler.location.tolist(), "y_scale": scaler.scale.tolist()}
         return Targets(kind="regression", y=Y, coded=scaler.transform(Y), names=names, attrs=attrs)
 
     def predict(self, X: SamplesLike, *, return_std: bool = False) -> FloatArray | Any:

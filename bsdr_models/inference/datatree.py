@@ -18,7 +18,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from scipy.sparse import issparse
 
-from bsdr_models.data.targets import class_frequency
+from bsdr_models.data.targets import Targets, class_frequency
 from bsdr_models.inference.dims import (
     CHAIN,
     COMPONENT,
@@ -34,10 +34,10 @@ from bsdr_models.inference.dims import (
 )
 from bsdr_models.inference.latent_grid import VARIABLE, LogProbabilities, add_class_probability
 from bsdr_models.inference.spec import ModelSpec, spec_attrs
-from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray, Rows, Target, TargetLike
+from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray, Rows, TargetLike
 from bsdr_models.numerics.association import associate
 from bsdr_models.numerics.latent import LatentCoordinates
-from bsdr_models.numerics.scaling import Scaler, pad
+from bsdr_models.numerics.scaling import pad
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -107,12 +107,8 @@ class Context:
     """Data and attributes shared by all trees of a fit."""
 
     X: Rows  # (N, P), scaled as for the model, with NaN for missing values; or sparse
-    y: np.ndarray  # targets as given by the user, (N,) or (N, K), real ones in their own units
-    # Class index of each sample, (N,), -1 if unlabelled; None unless targets are classes.
-    index: IntArray | None
+    targets: Targets
     feature_names: Sequence[str] | np.ndarray  # of all features, (D,)
-    labels: Sequence[object] | np.ndarray  # of the classes or outputs
-    target: Target
     config: Mapping[str, Any]  # arguments of the fit
     attrs: Mapping[str, Any] = field(default_factory=dict)  # root attributes
     samples: np.ndarray | None = None  # labels of the samples, (N,), by default their positions
@@ -127,18 +123,22 @@ class Context:
     def check(self) -> None:
         """ValueError if an index is out of its range, which would end the process."""
         n_samples = self.n_samples or self.X.shape[0]
-        limits = {"index": len(self.labels), "kept": n_samples, "groups": n_samples}
-        for name, limit in limits.items():
-            values = getattr(self, name)
+        limits = {
+            "index": (self.targets.index, len(self.targets.names)),
+            "kept": (self.kept, n_samples),
+            "groups": (self.groups, n_samples),
+        }
+        for name, (values, limit) in limits.items():
             if values is not None and not -1 <= np.min(values) <= np.max(values) < limit:
                 raise ValueError(f"{name!r} of its samples is out of range")
 
     def take(self, kept: IntArray) -> "Context":
         """Context of some samples, whose positions it keeps."""
-        of_each = ("X", "y", "index", "samples", "groups", "weights")
+        of_each = ("X", "samples", "groups", "weights")
         given = {name: getattr(self, name) for name in of_each}
         parts = {name: values[kept] for name, values in given.items() if values is not None}
-        return replace(self, **parts, kept=kept, n_samples=self.X.shape[0])
+        targets = self.targets.take(kept)
+        return replace(self, **parts, targets=targets, kept=kept, n_samples=self.X.shape[0])
 
     @property
     def varies(self) -> BoolArray:
@@ -156,44 +156,45 @@ class Context:
 
         Values of labels (multi-label) and real outputs are returned unchanged.
         """
-        if self.target != "multiclass":
+        if self.targets.kind != "multiclass":
             return values
         return values - values.mean(axis=-1, keepdims=True)
 
     def per_class(self, values: FloatArray) -> FloatArray:
         """Expand weights or biases (..., K) to one per class: two classes may share one score."""
-        if self.target == "multiclass" and len(self.labels) == 2:
+        if self.targets.kind == "multiclass" and len(self.targets.names) == 2:
             return np.insert(values, 0, 0.0, axis=-1)
         return values
 
     @property
     def frequency(self) -> FloatArray:
         """Share of each class in the weights of the labelled samples, (K,)."""
-        assert self.index is not None
-        return class_frequency(self.index, len(self.labels), self.weights)
+        assert self.targets.index is not None
+        return class_frequency(self.targets.index, len(self.targets.names), self.weights)
 
     def known(self, X: Rows) -> tuple[Rows, FloatArray, IntArray | None]:
         """Of samples with known targets: features, as in X, targets (N, K) as numbers, and groups.
 
         Classes are indicators.
         """
-        if self.index is not None:
-            targets = np.equal.outer(self.index, np.arange(len(self.labels))).astype(np.float64)
-            known = self.index >= 0
-        elif self.target == "multilabel":
-            y = self.y.reshape(len(self.y), -1)
-            targets = (y == 1).astype(np.float64)
-            known = ((y == 0) | (y == 1)).all(axis=1)
+        targets = self.targets
+        if targets.kind == "multiclass":
+            numbers = np.equal.outer(targets.coded, np.arange(len(targets.names)))
+            known = targets.coded >= 0
+        elif targets.kind == "multilabel":
+            numbers = targets.coded == 1
+            known = (targets.coded >= 0).all(axis=1)
         else:
-            targets = self.y.reshape(len(self.y), -1).astype(np.float64)
-            known = np.isfinite(targets).all(axis=1)
-        return X[known], targets[known], None if self.groups is None else self.groups[known]
+            numbers = targets.y.reshape(len(targets.y), -1)
+            known = np.isfinite(numbers).all(axis=1)
+        groups = None if self.groups is None else self.groups[known]
+        return X[known], numbers[known].astype(np.float64), groups
 
     def name_dims(self, model: "pm.Model") -> "pm.Model":
         """A PyMC model on the samples of the fit, with the coordinates of the trees."""
-        names = {OBS: self.samples, FEATURE: self.modelled_names, LABEL: self.labels}
-        if len(self.labels) == 2:
-            names[SCORE] = self.labels[1:]
+        names = {OBS: self.samples, FEATURE: self.modelled_names, LABEL: self.targets.names}
+        if len(self.targets.names) == 2:
+            names[SCORE] = self.targets.names[1:]
         for dim, values in names.items():
             if values is not None and dim in model.coords and len(model.coords[dim]) == len(values):
                 model.set_dim(dim, len(values), coord_values=tuple(values))
@@ -209,15 +210,15 @@ class Context:
     ) -> xr.DataTree:
         """Tree of a fit, of groups and options as of `_build`, and of the data unless too large."""
         samples = self.kept if self.samples is None else self.samples
-        groups["observed_data"] = {"y": self.y}
+        groups["observed_data"] = {"y": self.targets.y}
         if not issparse(self.X) and self.X.size <= MAX_NUMBERS:
             groups["constant_data"] = {"X": self.X}
         if self.weights is not None:
             groups["fit"]["sample_weight"] = self.weights
         if "explained" not in groups["fit"]:  # BM2PCA has it of samples before imputation
             groups["fit"] = {**associate(*self.known(self.X)), **groups["fit"]}
-        if self.index is not None:
-            groups["fit"]["y_index"] = self.index
+        if self.targets.index is not None:
+            groups["fit"]["y_index"] = self.targets.index
             groups["fit"]["class_frequency"] = self.frequency
         named = {} if samples is None else {OBS: samples}
         return self._build(groups, spec, coords=named | dict(coords or {}), **options)
@@ -245,7 +246,7 @@ class Context:
             if len(group["y"]) != len(latent.mean):
                 raise ValueError(f"y has {len(group['y'])} samples, X has {len(latent.mean)}")
         dims = {name: (OBS, LABEL)[: np.ndim(value)] for name, value in values.items()}
-        if self.index is not None:
+        if self.targets.index is not None:
             group["class_frequency"] = self.frequency
         tree = self._build(
             {"predictions": group},
@@ -256,7 +257,7 @@ class Context:
             dims=dims,
             coords=None if samples is None else {OBS: samples},
         )
-        if log_proba_at is not None and self.index is not None:
+        if log_proba_at is not None and self.targets.index is not None:
             add_class_probability(tree, "predictions", log_proba_at)
         return tree
 
@@ -282,8 +283,8 @@ class Context:
         known: dict[str, tuple[str, ...]] = {**SUMMARY_DIMS, **spec.variables, **(dims or {})}
         labels: dict[str, Coordinate] = {
             FEATURE: list(self.feature_names),
-            LABEL: list(self.labels),
-            SCORE: list(self.labels[-1:]),
+            LABEL: list(self.targets.names),
+            SCORE: list(self.targets.names[-1:]),
             COMPONENT: range(n_components),
             COMPONENT_AUX: range(n_components),
             **(coords or {}),
@@ -303,7 +304,7 @@ class Context:
             "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
             "config": config,
         }
-        for name, value in {"target": self.target, **self.attrs, **(attrs or {})}.items():
+        for name, value in {"target": self.targets.kind, **self.attrs, **(attrs or {})}.items():
             root[name] = value.tolist() if isinstance(value, np.generic | np.ndarray) else value
         if "posterior" in groups and (spread := spread_of(inference_method, groups["fit"])):
             root["note"] = f"spread {spread}"
@@ -315,11 +316,6 @@ class Context:
 def spread_of(method: str, fit: Container[Any]) -> str:
     """What is known of the spread of draws, with the group ``fit``; empty of Markov chains."""
     return HELD if "objective" in fit else SPREAD.get(method, "")
-
-
-def output_attrs(scaler: Scaler) -> dict[str, object]:
-    """Root attributes of real outputs: the centre and scale that the model divides out, (K,)."""
-    return {"y_mean": scaler.location.tolist(), "y_scale": scaler.scale.tolist()}
 
 
 def _dataset(

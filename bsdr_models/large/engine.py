@@ -56,18 +56,15 @@ def fit_chunks(
     targets = model._read_targets(labels)
     model._set_scaler(check_variation(model, fit_scaler_of_chunks(chunks, standardize=True)))
     model._check_width()
+    model._views = None
     check_size(int(model._scaler.varies.sum()), len(model.classes_) - 1)
     kept = evenly_spaced(n_samples, N_KEPT)
     some = targets.take(kept)
     rng, later = as_generator(model.random_state).spawn(2)
     model._seed = int(later.integers(2**63))
-    model._coded = some.coded
     model._context = Context(
         X=model._scaler.transform(np.asarray(chunks[kept].compute(), dtype=np.float64)),
-        y=some.y,
-        index=some.coded,
-        target="multiclass",
-        labels=model.classes_,
+        targets=some,
         feature_names=feature_names(model),
         constant=model._scaler.constant,
         config=model._config(inference="laplace"),

@@ -101,14 +101,27 @@ def make_folds(
 ) -> IntArray:
     """Fold of each sample, (N,), stratified by class, (N,) or (N, T), -1 if it is unknown.
 
-    ``keys`` are of :func:`random_keys`. The only sample of a class is never held out. Real outputs
-    have no classes. Samples of one group, (N,), are in one fold: then groups take the place of
-    samples, and are never held out if they have all samples of a class.
+    ``keys`` are of :func:`random_keys`. Samples of a class are assigned to folds in turn; its only
+    one is never held out, and none without a class. Real outputs have no classes. Samples of one
+    group, (N,), are in one fold: then groups take the place of samples, and are never held out if
+    they have all samples of a class.
     """
     strata = np.zeros(len(keys), dtype=np.int64) if classes is None else classes
     if groups is not None:
         return _folds_of_groups(strata, groups, keys)
-    return assign_folds(strata, keys, n_folds=N_FOLDS)
+    if strata.ndim == 2:
+        return _stratify_labels(strata, keys)
+    order = np.argsort(keys, kind="stable")
+    order = order[strata[order] >= 0]
+    _, first = np.unique(strata[order], return_index=True)
+    fold = np.full(len(strata), -1, dtype=np.int64)
+    begin = 0
+    for label in strata[order][np.sort(first)]:
+        members = order[strata[order] == label]
+        if len(members) > 1:
+            fold[members] = (begin + np.arange(len(members))) % N_FOLDS
+            begin += len(members)
+    return fold
 
 
 def _folds_of_groups(strata: IntArray, groups: IntArray, keys: IntArray) -> IntArray:
@@ -152,29 +165,7 @@ def _folds_of_groups(strata: IntArray, groups: IntArray, keys: IntArray) -> IntA
     return fold
 
 
-def assign_folds(classes: IntArray, keys: IntArray, *, n_folds: int) -> IntArray:
-    """Fold of each sample, (N,), stratified by class; -1 if it is never held out.
-
-    ``classes`` are those of each sample, (N,), -1 without, or of its T labels, (N, T), and ``keys``
-    are of :func:`random_keys`. Samples of a class are assigned to folds in turn. The only sample of
-    a class, or one without a class, is never held out.
-    """
-    if classes.ndim == 2:
-        return _stratify_labels(classes, keys, n_folds)
-    order = np.argsort(keys, kind="stable")
-    order = order[classes[order] >= 0]
-    _, first = np.unique(classes[order], return_index=True)
-    fold = np.full(len(classes), -1, dtype=np.int64)
-    begin = 0
-    for label in classes[order][np.sort(first)]:
-        members = order[classes[order] == label]
-        if len(members) > 1:
-            fold[members] = (begin + np.arange(len(members))) % n_folds
-            begin += len(members)
-    return fold
-
-
-def _stratify_labels(classes: IntArray, keys: IntArray, n_folds: int) -> IntArray:
+def _stratify_labels(classes: IntArray, keys: IntArray) -> IntArray:
     """Fold of each sample, (N,), stratified by several labels [1]_.
 
     The smallest class is first. Each of its samples without a fold goes to the fold that has the
@@ -193,9 +184,9 @@ def _stratify_labels(classes: IntArray, keys: IntArray, n_folds: int) -> IntArra
         members += [order[own[order] == label] for label in np.unique(own[own >= 0])]
     members.sort(key=lambda own: (len(own), place[own].tolist()))
     fold = np.full(len(classes), -1, dtype=np.int64)
-    total = np.zeros(n_folds, dtype=np.int64)
+    total = np.zeros(N_FOLDS, dtype=np.int64)
     for own in members:
-        count = np.bincount(fold[own][fold[own] >= 0], minlength=n_folds)
+        count = np.bincount(fold[own][fold[own] >= 0], minlength=N_FOLDS)
         for sample in own[fold[own] < 0]:
             best = np.lexsort((total, count))[0]
             fold[sample] = best

@@ -66,9 +66,9 @@ class PaperClassifier(ProbabilisticClassifier):
         """The PyMC model of the training samples."""
         return self._folder.build_model(
             context.X,
-            context.y,
+            context.targets.y,
             n_components=self._size(context),
-            target=context.target,
+            target=context.targets.kind,
             **{name: self._option(name) for name in self._of_model},
         )
 
@@ -143,7 +143,7 @@ def fit_tree(
     """Tree of a fit to samples as they are, of a name or number for each feature."""
     model = kind(standardize=False, **arguments)
     model._check_params()
-    context, coded = read_training(
+    context = read_training(
         X,
         y,
         getattr(model, "n_components", None) or 1,
@@ -152,7 +152,7 @@ def fit_tree(
         several=model._several,
         config=model._config(),
     )
-    result, tree = model._run(context, coded, as_generator(model.random_state))
+    result, tree = model._run(context, context.targets.coded, as_generator(model.random_state))
     warn_of(result)
     return tree
 

@@ -27,11 +27,8 @@ def read_training(
     unlabeled: object = None,
     several: bool = True,
     config: dict[str, Any],
-) -> tuple[Context, np.ndarray]:
-    """Samples as they are with the settings of a fit, and targets as steps take them.
-
-    These are classes (N,), zeros and ones of label sets (N, T), or real outputs (N, K).
-    """
+) -> Context:
+    """Samples and targets as they are, with the settings of a fit."""
     array, names = check_features(X, y, n_components)
     if regression:
         outputs = read_numbers(y).reshape(len(array), -1)
@@ -40,16 +37,7 @@ def read_training(
     else:
         targets = read_classes(y, unlabeled, several=several)
     check_consistent_length(array, targets.y)
-    context = Context(
-        X=array,
-        y=targets.y,
-        index=targets.index,
-        labels=targets.names,
-        target=targets.kind,
-        feature_names=names,
-        config=config,
-    )
-    return context, targets.coded
+    return Context(X=array, targets=targets, feature_names=names, config=config)
 
 
 def read_new(tree: xr.DataTree, X: SamplesLike) -> FloatArray:

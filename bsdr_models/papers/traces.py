@@ -208,17 +208,18 @@ def _make_context(
     tree: xr.DataTree, X: SamplesLike, y: TargetLike, target: DeclaredTarget, unlabeled: object
 ) -> Context:
     """Samples and targets; two classes with one utility are a label, as in the model."""
-    context, _ = read_training(
+    context = read_training(
         X, y, 1, regression=target == "regression", unlabeled=unlabeled, config={}
     )
     context = replace(context, samples=sample_labels(X))
     outcomes = tree["posterior"].sizes.get(LABEL)
-    if target == "binary" and outcomes == 1 and context.index is not None:
-        labels = context.labels[1:]
-        return replace(
-            context, target="multilabel", y=context.index[:, None], index=None, labels=labels
+    targets = context.targets
+    if target == "binary" and outcomes == 1 and targets.kind == "multiclass":
+        values = targets.coded[:, None]
+        targets = replace(
+            targets, kind="multilabel", y=values, coded=values, names=targets.names[1:]
         )
-    return context
+    return replace(context, targets=targets)
 
 
 def _check(tree: xr.DataTree, context: Context, spec: ModelSpec) -> None:
@@ -229,14 +230,15 @@ def _check(tree: xr.DataTree, context: Context, spec: ModelSpec) -> None:
         if posterior.sizes.get(dim, size) != size:
             what = "samples" if dim == OBS else "features"
             raise ValueError(f"the trace has {posterior.sizes[dim]} {what}, X has {size}")
-    if posterior.sizes.get(LABEL, len(context.labels)) not in (1, len(context.labels)):
-        raise ValueError(f"the trace has {posterior.sizes[LABEL]} outcomes, y has {context.labels}")
+    labels = context.targets.names
+    if posterior.sizes.get(LABEL, len(labels)) not in (1, len(labels)):
+        raise ValueError(f"the trace has {posterior.sizes[LABEL]} outcomes, y has {labels}")
     given = tree.children.get("constant_data", xr.DataTree()).to_dataset()
     if "X" in given and not np.allclose(given["X"], context.X):
         raise ValueError("X are not the samples of the trace: give them as the model got them")
     classes = given.get("y_data", xr.DataArray([[]])).values
-    comparable = context.index is not None and classes.ndim == 1
-    if comparable and not np.array_equal(classes, np.asarray(context.index)):
+    comparable = context.targets.kind == "multiclass" and classes.ndim == 1
+    if comparable and not np.array_equal(classes, context.targets.coded):
         raise ValueError("y are not the targets of the trace: give them as the model got them")
     names = [*map(str, posterior[FEATURE].values)] if FEATURE in posterior.coords else []
     ordered = [*map(str, context.feature_names)]

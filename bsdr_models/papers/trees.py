@@ -67,10 +67,10 @@ def add_effects(draws: xr.Dataset, context: Context) -> xr.Dataset:
         coef = draws["projection"].values @ draws["weights"].values
         axes = (*draws["projection"].dims[:-1], draws["weights"].dims[-1])
         draws = draws.assign(coef=(axes, context.contrast(coef)))
-        if context.target == "multiclass" and "bias" in draws:
+        if context.targets.kind == "multiclass" and "bias" in draws:
             centred = context.contrast(draws["bias"].values)
             draws = draws.assign(bias_centered=(draws["bias"].dims, centred))
-    if draws.sizes.get(LABEL) == 1 < len(context.labels):
+    if draws.sizes.get(LABEL) == 1 < len(context.targets.names):
         draws = draws.drop_vars(LABEL, errors="ignore").rename({LABEL: SCORE})
     for name in {"coef", "intercept"} & draws.data_vars.keys():
         if SCORE in draws[name].dims:
@@ -98,7 +98,7 @@ def read_factors(
     """What embeds samples by draws of a linear map of the features; None if there are none."""
     names = draws.data_vars.keys()
     if {*OF_BM2PCA, "coef"} <= names:
-        return BM2PCADraws.of(draws, exclusive=context.target == "multiclass")
+        return BM2PCADraws.of(draws, exclusive=context.targets.kind == "multiclass")
     if "projection" not in names or COMPONENT not in draws["projection"].dims:
         return None
     if "weights" not in names and "coef" in names:
@@ -108,7 +108,7 @@ def read_factors(
     n_draws, _, r = found["projection"].shape
     weights = found.setdefault("weights", np.broadcast_to(np.eye(r), (n_draws, r, r)))
     found.setdefault("bias", np.zeros((n_draws, weights.shape[2])))
-    return BSDRDraws(**found, latent_scale=latent_scale, target=context.target)
+    return BSDRDraws(**found, latent_scale=latent_scale, target=context.targets.kind)
 
 
 def locate(
@@ -144,7 +144,7 @@ def _linear(
     **others: Any,
 ) -> Located:
     """By a linear map of the features (P, R), with weights (R, K) in the class scores."""
-    if weights.shape[1] < len(context.labels):
+    if weights.shape[1] < len(context.targets.names):
         weights = context.per_class(weights)
     contrast = context.contrast(weights)
     group: dict[str, object] = {
@@ -172,8 +172,8 @@ def _by_latent(draws: xr.Dataset, context: Context) -> Located:
             weights = draws["weights"].mean(SAMPLE_DIMS).transpose(COMPONENT, ...).values
         return _linear(context, latent, slopes, weights, {})
     share = mean.var(axis=0) / mean.var(axis=0).sum()
-    if context.index is not None:
-        share = share_of_centroids(mean, context.index)
+    if context.targets.index is not None:
+        share = share_of_centroids(mean, context.targets.index)
     fit = {
         "relevance": share,
         "projection_mean": slopes,
@@ -187,7 +187,7 @@ def _canonical(draws: xr.Dataset, context: Context, spec: ModelSpec) -> Located:
     X = np.asarray(context.X)
     shape = draws["coef"].shape
     coef = draws["coef"].values.reshape(-1, *shape[2:])  # (S, D, K)
-    contrasts = make_contrasts(shape[3], context.target)
+    contrasts = make_contrasts(shape[3], context.targets.kind)
     projection = np.swapaxes(coef @ contrasts.T, 1, 2)
     parameters = Parameters(
         projection=projection,
@@ -197,9 +197,9 @@ def _canonical(draws: xr.Dataset, context: Context, spec: ModelSpec) -> Located:
         noise_scale=None,
         outside=np.zeros(projection.shape[:2]),
     )
-    known = np.ones(len(X), dtype=bool) if context.index is None else context.index >= 0
-    y = context.y if context.index is None else context.index
-    coordinates = Coordinates.learn(X[known], y[known], context.target, parameters)
+    targets = context.targets
+    known = np.ones(len(X), dtype=bool) if targets.index is None else targets.index >= 0
+    coordinates = Coordinates.learn(X[known], targets.coded[known], targets.kind, parameters)
     mean = coordinates.embed(X)
     cov = [
         coordinates.covariance(parameters.latent(X[part]), mean[part])

@@ -14,7 +14,7 @@ from bsdr_models.data.training import Training
 from bsdr_models.learned_metric.metric import MetricName
 from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, TargetLike
 from bsdr_models.numerics.process_state import one_thread
-from bsdr_models.numerics.scaling import pad
+from bsdr_models.numerics.scaling import Scaler, pad
 from bsdr_models.options import StrOptions, check_parameters
 
 
@@ -101,7 +101,7 @@ class SupervisedWhitening(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         classes = _read_classes(y)
         check_consistent_length(X, classes)
         group = read_groups(groups, table)
-        self._scaler = validation.fit_scaler(self, X, standardize=True)
+        self._scaler = validation.check_variation(self, Scaler.fit(X))
         X = self._scaler.transform(X)
         units = self._scaler.units
         with one_thread():

@@ -99,7 +99,8 @@ def training(model):
     """Whitened features of the training samples, and their problem."""
     context, posterior = model._context, model._posterior
     whitened = posterior.feature_map.whiten(context.X)
-    return pose(whitened, context.targets, context.target, len(context.labels))
+    targets = context.targets
+    return pose(whitened, targets.coded, targets.kind, len(targets.names))
 
 
 # --------------------------------------------------------------------------------- any target
@@ -231,8 +232,7 @@ def test_held_out_probabilities_of_label_sets_are_those_of_ones(fitted):
     # The mean over the divisions of log probabilities is normalised, which the score is not.
     assert model.held_out_score_ < each[known].mean() < model.held_out_score_ + 0.1
     assert model.held_out_score_ > np.log(0.5)
-    assert model._context.targets.dtype == np.bool_
-    np.testing.assert_array_equal(model._context.targets, y == 1)
+    np.testing.assert_array_equal(model._context.targets.coded, y == 1)
 
 
 def learner(X, y, **options):

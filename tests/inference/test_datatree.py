@@ -7,6 +7,7 @@ import pytest
 import xarray as xr
 
 from bsdr_models.bsdr.trees import SPEC
+from bsdr_models.data.targets import Targets
 from bsdr_models.inference.datatree import Context
 from bsdr_models.inference.spec import find_spec
 from bsdr_models.papers.bsdr.priors import PROJECTION_PRECISION_DIMS
@@ -41,11 +42,8 @@ Y = np.arange(N) % K
 def build(groups, *, y=Y, **changes):
     context = Context(
         X=np.random.default_rng(1).normal(size=(N, D)),
-        y=y,
-        index=Y,
+        targets=Targets(kind="multiclass", y=y, coded=Y, names=np.array(["x", "yy", "z"])),
         feature_names=["a", "b", "c", "d"],
-        labels=["x", "yy", "z"],
-        target="multiclass",
         config={"n_components": np.int64(R), "priors": {"latent_scale": 1.0}},
     )
     arguments = {

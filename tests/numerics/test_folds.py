@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from bsdr_models.numerics.folds import assign_folds, find_copies, make_folds, random_keys
+from bsdr_models.numerics import folds
+from bsdr_models.numerics.folds import find_copies, make_folds, random_keys
 
 
 def draw(n, d, seed=0):
@@ -22,9 +23,10 @@ def together(groups):
 
 
 @pytest.mark.parametrize("n_folds", [2, 3, 5])
-def test_folds_partition_the_samples_and_are_stratified(n_folds):
+def test_folds_partition_the_samples_and_are_stratified(n_folds, monkeypatch):
     groups = np.repeat(np.arange(4), [2, 5, 7, 40])
-    fold = assign_folds(groups, shuffle(54), n_folds=n_folds)
+    monkeypatch.setattr(folds, "N_FOLDS", n_folds)
+    fold = make_folds(shuffle(54), groups)
     assert fold.min() == 0
     assert fold.max() == n_folds - 1
     for group in range(4):
@@ -68,7 +70,7 @@ def test_every_value_of_every_label_is_in_every_training_set(seed):
     labels[rng.random(labels.shape) < 0.6] = -1
     labels[0] = -1
     labels[7] = [0, 1, 5]
-    fold = assign_folds(labels, rng.permutation(80), n_folds=5)
+    fold = make_folds(rng.permutation(80), labels)
     assert fold[0] == fold[7] == -1
     assert np.count_nonzero(fold[(labels >= 0).any(axis=1)] < 0) <= 3
     sizes = np.bincount(fold[fold >= 0], minlength=5)

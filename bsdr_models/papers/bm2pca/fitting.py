@@ -135,7 +135,7 @@ class PaperBM2PCAClassifier(SampledClassifier):
         return min(int(self.n_components), context.X.shape[1])
 
     def _make_data(self, context: Context, targets: np.ndarray) -> ViewData:
-        return make_data(context.X, signs_of(targets, len(context.labels)), self.C)
+        return make_data(context.X, signs_of(targets, len(context.targets.names)), self.C)
 
     def _limits(self) -> dict[str, Any]:
         return {"max_iter": self.max_iter}

@@ -158,8 +158,8 @@ class PaperBSDRClassifier(SampledClassifier):
         return make_data(
             context.X,
             targets,
-            n_labels=len(context.labels),
-            target=context.target,
+            n_labels=len(context.targets.names),
+            target=context.targets.kind,
             projection_prior=prior,
         )
 
@@ -214,7 +214,7 @@ class PaperBSDRClassifier(SampledClassifier):
         groups = {}
         small = len(factors.bias) * len(context.X) <= datatree.MAX_NUMBERS
         exact = self.inference not in datatree.APPROXIMATIONS
-        if small and exact and context.target != "regression":
+        if small and exact and context.targets.kind != "regression":
             values = factors.log_likelihood(context.X, data.y)  # (S, N)
             values = values.reshape(*draws["bias"].shape[:2], -1)
             groups["log_likelihood"] = name_dims({"y": values}, {"y": (OBS,)})

@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 
 from bsdr_models.data.training import Training
-from bsdr_models.data.validation import fit_scaler
+from bsdr_models.data.validation import check_variation
 from bsdr_models.dgplvm.back_constraint import certain
 from bsdr_models.dgplvm.engines import calibrate, make_result
 from bsdr_models.dgplvm.map_search import Mode
@@ -154,10 +154,10 @@ class PaperDGPLVMClassifier(PaperClassifier):
 
     def _size(self, context: Context) -> int:
         """Number of components."""
-        return int(self.n_components or min(2, len(context.labels) - 1))
+        return int(self.n_components or min(2, len(context.targets.names) - 1))
 
     def _scale(self, X: FloatArray) -> FloatArray:
-        scaler = fit_scaler(self, X, standardize=True)
+        scaler = check_variation(self, Scaler.fit(X))
         of_each = in_different_units(scaler) if self.standardize == "auto" else self.standardize
         self.standardized_ = bool(of_each)
         self._set_scaler(scaler if of_each else common_scale(scaler))
@@ -184,7 +184,7 @@ class PaperDGPLVMClassifier(PaperClassifier):
         training = Training.of(
             X,
             targets,
-            len(context.labels),
+            len(context.targets.names),
             np.ones(X.shape[1]),
             metric=None,
             rng=rng,
