@@ -118,20 +118,17 @@ class BaseBM2PCA(Estimator):
 
     def _impute(self, X: Rows) -> Rows:
         """Scaled samples with missing values imputed."""
-        return X if issparse(X) or not np.isnan(X).any() else impute(self._imputers, X)
+        return X if issparse(X) or not np.isnan(X).any() else impute(self._imputer, X)
 
     @cached_property
-    def _imputers(self) -> tuple[FactorModel, ...]:
-        """Factor models that impute missing values: of the fit, or of the features alone."""
-        if hasattr(self, "_posterior") and self._posterior.factor_models:
-            return self._posterior.factor_models
+    def _imputer(self) -> FactorModel:
+        """Factor model that imputes missing values, of the features alone."""
         with one_thread():
-            rng = np.random.default_rng(self._seed)
-            return (fit_factor_model(self._observed_samples, rng),)
+            return fit_factor_model(self._observed_samples, np.random.default_rng(self._seed))
 
     def _complete(self, X: Rows) -> Rows:
         """Scaled samples as the posterior takes them."""
-        return X if self._posterior.factor_models else self._impute(X)
+        return self._impute(X)
 
     def _embed(self, X: Rows) -> LatentCoordinates:
         return self._posterior.embed(self._complete(X))
@@ -176,8 +173,7 @@ class BaseBM2PCA(Estimator):
         return self._context.contrast(self._context.per_class(self._posterior.mean_weights))
 
     def _mean_effects(self) -> tuple[FloatArray, FloatArray]:
-        coef, intercept = self._posterior.effects()
-        return coef, intercept
+        return self._posterior.effects()
 
     def _outliers(self, X: Rows) -> dict[str, FloatArray]:
         return super()._outliers(self._impute(X))
@@ -489,15 +485,14 @@ class BM2PCAClassifier(WeightedFit, ProbabilisticClassifier, BaseBM2PCA):
 
     def _log_proba(self, X: Rows) -> FloatArray:
         posterior = self._posterior
-        if posterior.factor_models or issparse(X) or not (missing := np.isnan(X)).any():
+        if issparse(X) or not (missing := np.isnan(X)).any():
             return posterior.log_probabilities(X)
         # Class scores are as uncertain as what is missing leaves them.
         log_p = np.empty((len(X), len(self.classes_)))
         part = missing.any(axis=1)
         log_p[~part] = posterior.log_probabilities(X[~part])
         A, size = whiten_with_scale(posterior.metric, posterior.known, self._impute(X[part]))
-        (imputer,) = self._imputers
-        cov = spread_of_missing(imputer, X[part], posterior.effects()[0])
+        cov = spread_of_missing(self._imputer, X[part], posterior.effects()[0])
         cov /= size[:, :, None] ** 2
         log_p[part] = posterior.probabilities(posterior.state.scores(A) / size, cov)
         frequency = posterior.probabilities.calibration.log_frequency

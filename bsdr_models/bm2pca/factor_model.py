@@ -87,16 +87,15 @@ class FactorModel:
         return latent @ loadings.T + self._offset
 
 
-def impute(models: Sequence[FactorModel], X: FloatArray) -> FloatArray:
-    """Replace NaN by E[x_missing | x_observed], the mean over the models, (M, D)."""
+def impute(model: FactorModel, X: FloatArray) -> FloatArray:
+    """Replace NaN by E[x_missing | x_observed], (M, D)."""
     missing = np.isnan(X)
     rows = missing.any(axis=1)
     if not rows.any():
         return X
-    parts = models[0].view(X[rows])
-    filled = np.mean([model.reconstruct(model.embed(parts)[0]) for model in models], axis=0)
+    mean, _ = model.embed(model.view(X[rows]))
     out = X.copy()
-    out[rows] = np.where(missing[rows], filled, X[rows])
+    out[rows] = np.where(missing[rows], model.reconstruct(mean), X[rows])
     return out
 
 

@@ -1,6 +1,5 @@
 """Latent coordinates and class probabilities of new samples, in the subspace of a fit."""
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +7,6 @@ from scipy.sparse import dia_array, eye_array, issparse
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 from scipy.special import log_expit, log_softmax, logsumexp
 
-from bsdr_models.bm2pca.factor_model import FactorModel
 from bsdr_models.bm2pca.subspace import Settings, SubspaceState, Whitened
 from bsdr_models.estimators.calibration import Calibration, Link
 from bsdr_models.learned_metric.metric import Metric
@@ -82,59 +80,6 @@ PLAIN = Probabilities(calibration=Calibration(), exclusive=True, lapse=0.0)
 """Those of class scores as they are."""
 
 
-class Predictor(ABC):
-    """What predicts scaled samples X (M, P) after a fit by any engine of BM2PCA.
-
-    ``factor_models`` are those of the features, each with its own components, if a fit has any.
-    """
-
-    __slots__ = ()
-    probabilities: Probabilities
-
-    @property
-    @abstractmethod
-    def factor_models(self) -> tuple[FactorModel, ...]:
-        """Models of the features."""
-
-    @property
-    @abstractmethod
-    def projection(self) -> FloatArray:
-        """Linear map from complete scaled samples to latent coordinates, (P, R)."""
-
-    @property
-    @abstractmethod
-    def mean_weights(self) -> FloatArray:
-        """Weights of the class scores, (R, K)."""
-
-    @abstractmethod
-    def latent(self, X: Rows) -> FloatArray:
-        """Mean latent coordinates, (M, R)."""
-
-    @abstractmethod
-    def embed(self, X: Rows) -> LatentCoordinates:
-        """Mean and covariance of the latent coordinates."""
-
-    @abstractmethod
-    def effects(self) -> tuple[FloatArray, FloatArray]:
-        """Effects of scaled features on mean class scores (P, K), and intercepts (K,)."""
-
-    @abstractmethod
-    def scores_at(self, latent: FloatArray) -> FloatArray:
-        """Mean class scores, or predictions, at latent coordinates (G, R): (G, K)."""
-
-    def scores(self, X: Rows) -> FloatArray:
-        """Mean class scores, or predictions, (M, K)."""
-        return self.scores_at(self.latent(X))
-
-    def log_probabilities(self, X: Rows) -> FloatArray:
-        """Log probabilities of classes, or that each label is one, (M, K)."""
-        return self.probabilities(self.scores(X))
-
-    def log_probabilities_at(self, latent: FloatArray) -> FloatArray:
-        """The same at latent coordinates (G, R): (G, K)."""
-        return self.probabilities(self.scores_at(latent))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparseMetric:
     """The Euclidean metric of sparse samples too many to be made dense: g (x - t), an operator."""
@@ -203,7 +148,7 @@ def whiten_with_scale(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BM2PCAPosterior(Predictor):
+class BM2PCAPosterior:
     """A subspace of the whitened features, and classifiers in it."""
 
     metric: Metric | SparseMetric
@@ -215,11 +160,6 @@ class BM2PCAPosterior(Predictor):
     known: tuple[FloatArray, float] | None  # root of the variance of scores, typical variance
     settings: Settings
     probabilities: Probabilities = PLAIN
-
-    @property
-    def factor_models(self) -> tuple[FactorModel, ...]:
-        """None: features have a metric."""
-        return ()
 
     def latent(self, X: Rows) -> FloatArray:
         """Mean latent coordinates, (M, R)."""
@@ -240,9 +180,13 @@ class BM2PCAPosterior(Predictor):
         A, size = whiten_with_scale(self.metric, self.known, X)
         return self.state.scores(A) / size
 
-    def scores_at(self, latent: FloatArray) -> FloatArray:
-        """Mean class scores at latent coordinates (G, R): (G, K)."""
-        return self.state.scores_at(latent)
+    def log_probabilities(self, X: Rows) -> FloatArray:
+        """Log probabilities of classes, or that each label is one, (M, K)."""
+        return self.probabilities(self.scores(X))
+
+    def log_probabilities_at(self, latent: FloatArray) -> FloatArray:
+        """The same at latent coordinates (G, R): (G, K)."""
+        return self.probabilities(self.state.scores_at(latent))
 
     @property
     def mean_weights(self) -> FloatArray:

@@ -72,35 +72,28 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize("problems", [1, 2])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_embedding_and_imputation_are_conditionals_of_the_joint_normal(layout, problems):
+def test_embedding_and_imputation_are_conditionals_of_the_joint_normal(layout):
     """W, t and tau are known exactly."""
     rng = np.random.default_rng(71)
-    models = [known_model(rng, layout) for _ in range(problems)]
+    model = known_model(rng, layout)
     rows = rng.standard_normal((12, 7))
     rows[3:, :][rng.random((9, 7)) < 0.4] = np.nan
     rows[11] = np.nan
     if layout == "two views":
         rows[10, LAYOUTS[layout][1][1]] = np.nan  # a missing view
-    for model in models:
-        mean, cov = model.embed(model.view(rows))
-        centre, spread = joint_normal(model, 7)
-        for n, row in enumerate(rows):
-            seen = R + np.flatnonzero(~np.isnan(row))
-            expected = conditional(centre, spread, np.arange(R), seen, row[~np.isnan(row)])
-            np.testing.assert_allclose(mean[n], expected[0], rtol=1e-9, atol=1e-12)
-            np.testing.assert_allclose(cov[n], expected[1], rtol=1e-9, atol=1e-12)
-    filled = impute(models, rows)
+    mean, cov = model.embed(model.view(rows))
+    filled = impute(model, rows)
+    centre, spread = joint_normal(model, 7)
     for n, row in enumerate(rows):
         missing = np.isnan(row)
-        np.testing.assert_array_equal(filled[n, ~missing], row[~missing])
-        expected = np.zeros(missing.sum())
-        for model in models:
-            centre, spread = joint_normal(model, 7)
-            values = row[~missing]
-            lost, seen = R + np.flatnonzero(missing), R + np.flatnonzero(~missing)
-            expected += conditional(centre, spread, lost, seen, values)[0] / problems
+        values = row[~missing]
+        lost, seen = R + np.flatnonzero(missing), R + np.flatnonzero(~missing)
+        expected = conditional(centre, spread, np.arange(R), seen, values)
+        np.testing.assert_allclose(mean[n], expected[0], rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(cov[n], expected[1], rtol=1e-9, atol=1e-12)
+        np.testing.assert_array_equal(filled[n, ~missing], values)
+        expected = conditional(centre, spread, lost, seen, values)[0]
         np.testing.assert_allclose(filled[n, missing], expected, rtol=1e-9, atol=1e-12)
 
 
@@ -166,7 +159,6 @@ def test_score_moments_are_those_of_draws(missing):
         rows[1:3, 2:5] = np.nan
     mean, variance = posterior.score_moments(rows)
     assert mean.shape == variance.shape == (4, K)
-    np.testing.assert_allclose(posterior.scores(rows), mean, rtol=1e-12)
     model = posterior.factor_model
     w = posterior.state.weights
     centre, cov = model.embed(model.view(rows))
@@ -246,8 +238,7 @@ def test_probabilities_are_averages_over_what_is_missing(fitted):
     """Complete samples are drawn from the joint normal of the features."""
     model, _, new = fitted
     rng = np.random.default_rng(80)
-    (imputer,) = model._imputers
-    (state,) = imputer.states
+    (state,) = model._imputer.states
     W, t = state.loadings.mean, state.offset.mean
     cov = W @ W.T + np.eye(6) / state.noise_precision.mean
     rows = new[:10].copy()

@@ -274,7 +274,7 @@ def test_the_operator_is_the_euclidean_metric(monkeypatch):
     assert isinstance(model._posterior.metric, SparseMetric)
     assert model.metric_weights_ == {"as they are": 1.0}
     # Not moderated, as those of many axes.
-    scores = exact._posterior.scores_at(exact.transform(new))
+    scores = exact._posterior.state.scores_at(exact.transform(new))
     np.testing.assert_allclose(model.decision_function(new), scores, **tight)
     np.testing.assert_allclose(np.abs(model.components_), np.abs(exact.components_), **tight)
     assert np.isfinite(model.transform(new, return_cov=True)[1]).all()

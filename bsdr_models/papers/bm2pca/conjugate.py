@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 
 from bsdr_models.bm2pca.factor_model import FactorModel
-from bsdr_models.bm2pca.posterior import PLAIN, Predictor, Probabilities
 from bsdr_models.bm2pca.priors import PAPER, BM2PCAPriors
 from bsdr_models.inference.datatree import MAX_NUMBERS
 from bsdr_models.inference.result import Result
 from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.latent import LatentCoordinates
 from bsdr_models.papers.bm2pca import mean_field
-from bsdr_models.papers.bm2pca.mean_field import FactorState, ViewData, score_moments, with_ones
+from bsdr_models.papers.bm2pca.mean_field import FactorState, ViewData, score_moments
 from bsdr_models.papers.coordinate_ascent import maximise
 
 
@@ -43,23 +42,17 @@ class BM2PCAProblem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MarginPosterior(Predictor):
+class MarginPosterior:
     """Posterior by mean field, with R components and K outcomes."""
 
     factor_model: FactorModel  # q of t, W and tau over the features
     state: FactorState  # All factors of q
-    probabilities: Probabilities = PLAIN
 
     @classmethod
     def of(cls, state: FactorState, data: ViewData) -> "MarginPosterior":
         """That of a state."""
         model = FactorModel.of(state.views, data.views, data.columns)
         return cls(factor_model=model, state=state)
-
-    @property
-    def factor_models(self) -> tuple[FactorModel, ...]:
-        """The one factor model."""
-        return (self.factor_model,)
 
     def _embed(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean (M, R) and covariance (M or 1, R, R) of the latent coordinates."""
@@ -77,10 +70,6 @@ class MarginPosterior(Predictor):
     def effects(self) -> tuple[FloatArray, FloatArray]:
         """Effects of scaled features on mean class scores (D, K), and intercepts (K,)."""
         return self.factor_model.effects(self.state.weights.mean)
-
-    def scores_at(self, latent: FloatArray) -> FloatArray:
-        """Mean of f at latent coordinates (G, R): (G, K)."""
-        return with_ones(latent) @ self.state.weights.mean
 
     def score_moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of f under q, each (M, K)."""

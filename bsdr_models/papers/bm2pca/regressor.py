@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from bsdr_models.bm2pca.estimator import BaseBM2PCA
+from bsdr_models.bm2pca.factor_model import FactorModel
 from bsdr_models.bm2pca.priors import BM2PCAPriors
 from bsdr_models.data.targets import Targets
 from bsdr_models.data.validation import feature_names, read_views
@@ -329,12 +331,17 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
         )
         return self._context.name_dims(model)
 
+    @cached_property
+    def _imputer(self) -> FactorModel:
+        """Factor model of the fit."""
+        return self._posterior.factor_model
+
+    def _complete(self, X: Rows) -> Rows:
+        return X  # the posterior integrates missing values out
+
     def _mean_effects(self) -> tuple[FloatArray, FloatArray]:
         coef, intercept = super()._mean_effects()
         return coef * self.slope_, intercept * self.slope_
-
-    def _means(self, X: Rows) -> FloatArray:
-        return self._posterior.scores(X) * self.slope_
 
     def _moments(self, X: Rows) -> tuple[FloatArray, FloatArray]:
         mean, variance = self._posterior.score_moments(X)
