@@ -16,7 +16,7 @@ import numpy as np
 from sklearn.decomposition import PCA
 
 from bsdr_models.bm2pca import views
-from bsdr_models.bm2pca.priors import PAPER, BM2PCAPriors
+from bsdr_models.bm2pca.priors import PAPER
 from bsdr_models.bm2pca.views import View, ViewState, make_view, split_views
 from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.linalg import inv_spd
@@ -119,31 +119,22 @@ def spread_of_missing(model: FactorModel, X: FloatArray, effects: FloatArray) ->
     return explained + rest.reshape(-1, k, k) / state.noise_precision.mean
 
 
-def fit_factor_model(
-    X: FloatArray,
-    rng: np.random.Generator,
-    columns: tuple[IntArray | None, ...] = (None,),
-    priors: BM2PCAPriors = PAPER,
-) -> FactorModel:
+def fit_factor_model(X: FloatArray, rng: np.random.Generator) -> FactorModel:
     """Factor model of scaled features (N, D) alone, which imputes missing values."""
     n, d = X.shape
     r = max(min(N_COMPLETE, min(n, d) - 1), 1)
-    parts = list(map(make_view, split_views(X, columns)))
+    view = make_view(X)
     mean = rng.standard_normal((n, r))
-    found = principal_scores(parts, r)
+    found = principal_scores([view], r)
     mean[:, : found.shape[1]] = found
     cov = np.broadcast_to(np.eye(r), (n, r, r))
-    states = [views.initial_state(view, n_components=r) for view in parts]
+    state = views.initial_state(view, n_components=r)
     for _ in range(COMPLETE_SWEEPS):
-        moments = [views.latent_moments(mean, cov, view) for view in parts]
-        states = [
-            views.update(state, own, view, priors)
-            for state, own, view in zip(states, moments, parts, strict=True)
-        ]
-        precision, linear_term = views.latent_terms(states, parts)
+        state = views.update(state, views.latent_moments(mean, cov, view), view, PAPER)
+        precision, linear_term = views.latent_terms([state], [view])
         cov, _ = inv_spd(np.broadcast_to(precision, (n, r, r)), name="latent precision")
         mean = np.einsum("nrs,ns->nr", cov, linear_term)
-    return FactorModel.of(states, parts, columns)
+    return FactorModel.of([state], [view], (None,))
 
 
 # Axes with a smaller share of the largest variance are numerical noise.
