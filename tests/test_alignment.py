@@ -6,7 +6,7 @@ import pytest
 import xarray as xr
 
 from bsdr_models import align_draws
-from bsdr_models.papers.alignment import permute, signed_permutations
+from bsdr_models.papers.alignment import signed_permutations
 
 CHAINS, DRAWS = 4, 500
 # Of independent draws in 8 half chains of 250, R-hat**2 is about 1 + (chi2_7 / 7 - 1) / 250: this
@@ -229,7 +229,7 @@ def test_heavy_tails_of_a_few_draws_and_rows_do_not_rule_the_others():
     clean, mixed = clean.reshape(-1, 12, 5), mixed.reshape(-1, 12, 5)
     size = np.where(rng.random(len(mixed)) < 0.05, 1e4, 1.0)[:, None, None]
     unit = np.geomspace(1e-3, 1e3, 12)[:, None]
-    aligned = permute(mixed, *signed_permutations(mixed * size * unit))
+    aligned = mixed @ signed_permutations(mixed * size * unit)
     assert aligned.std(axis=0).mean() == pytest.approx(clean.std(axis=0).mean(), rel=1e-12)
 
 
@@ -237,4 +237,4 @@ def test_zero_rows_and_zero_draws_are_harmless():
     draws = np.random.default_rng(13).standard_normal((20, 6, 3))
     draws[:, 2] = 0.0
     draws[4] = 0.0
-    assert np.isfinite(permute(draws, *signed_permutations(draws))).all()
+    assert np.isfinite(draws @ signed_permutations(draws)).all()

@@ -123,7 +123,7 @@ class BaseBM2PCA(Estimator):
 
     @cached_property
     def _imputer(self) -> FactorModel:
-        """Factor model of the features alone, which imputes missing values."""
+        """Factor model that imputes missing values, of the features alone."""
         with one_thread():
             return fit_factor_model(self._observed_samples, np.random.default_rng(self._seed))
 
@@ -174,8 +174,7 @@ class BaseBM2PCA(Estimator):
         return self._context.contrast(self._context.per_class(self._posterior.mean_weights))
 
     def _mean_effects(self) -> tuple[FloatArray, FloatArray]:
-        coef, intercept = self._posterior.effects()
-        return coef, intercept
+        return self._posterior.effects()
 
     def _outliers(self, X: Rows) -> dict[str, FloatArray]:
         return super()._outliers(self._impute(X))

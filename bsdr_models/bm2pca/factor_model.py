@@ -62,19 +62,19 @@ class FactorModel:
         pairs = [(q.noise_precision.mean, q.loadings) for q in self.states]
         precision = sum((tau * W.second for tau, W in pairs), np.eye(pairs[0][1].mean.shape[1]))
         cov = np.linalg.inv(precision)
-        return self._concatenate_views([tau * W.mean @ cov for tau, W in pairs])
+        return self.concatenate_views([tau * W.mean @ cov for tau, W in pairs])
 
-    def _concatenate_views(self, blocks: list[FloatArray]) -> FloatArray:
-        """Values (D, ...) of all features from those of each view."""
+    def concatenate_views(self, blocks: Sequence[FloatArray], axis: int = 0) -> FloatArray:
+        """Values of all features, along an axis, from those of each view."""
         if self.columns[0] is None:
             return blocks[0]
         order = np.concatenate([columns for columns in self.columns if columns is not None])
-        return np.concatenate(blocks)[np.argsort(order)]
+        return np.take(np.concatenate(blocks, axis), np.argsort(order), axis)
 
     @property
     def _offset(self) -> FloatArray:
         """E[t] of all features, (D,)."""
-        return self._concatenate_views([q.offset.mean for q in self.states])
+        return self.concatenate_views([q.offset.mean for q in self.states])
 
     def effects(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Effects of features (D, K) and intercept (K,), by the weights [bias; eta] (1 + R, K)."""
@@ -83,7 +83,7 @@ class FactorModel:
 
     def reconstruct(self, latent: FloatArray) -> FloatArray:
         """E[x] at latent coordinates (M, R): (M, D)."""
-        loadings = self._concatenate_views([q.loadings.mean for q in self.states])
+        loadings = self.concatenate_views([q.loadings.mean for q in self.states])
         return latent @ loadings.T + self._offset
 
 
@@ -93,9 +93,9 @@ def impute(model: FactorModel, X: FloatArray) -> FloatArray:
     rows = missing.any(axis=1)
     if not rows.any():
         return X
-    filled = model.reconstruct(model.embed(model.view(X[rows]))[0])
+    mean, _ = model.embed(model.view(X[rows]))
     out = X.copy()
-    out[rows] = np.where(missing[rows], filled, X[rows])
+    out[rows] = np.where(missing[rows], model.reconstruct(mean), X[rows])
     return out
 
 

@@ -15,7 +15,7 @@ from scipy.optimize import linear_sum_assignment
 
 from bsdr_models.inference.datatree import read_draws
 from bsdr_models.inference.dims import CHAIN, COMPONENT, DRAW
-from bsdr_models.numerics.arrays import FloatArray, IntArray
+from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.folds import evenly_spaced
 from bsdr_models.numerics.linalg import rotations
 from bsdr_models.options import check_parameters
@@ -127,15 +127,10 @@ def align_draws(
             "undefined after rotation: remove it from others, or use method='signed_permutation'"
         )
     stacked = _balanced(flat[loadings], None if weights is None else flat[weights])
-    if method == "procrustes":
-        rotation = rotations(stacked)
-        turned = {name: values @ rotation for name, values in flat.items()}
-    else:
-        order, sign = signed_permutations(stacked)
-        turned = {
-            name: permute(values, order, np.ones_like(sign) if name in sizes else sign)
-            for name, values in flat.items()
-        }
+    turn = rotations(stacked) if method == "procrustes" else signed_permutations(stacked)
+    turned = {
+        name: values @ (np.abs(turn) if name in sizes else turn) for name, values in flat.items()
+    }
     aligned = xr.Dataset(
         {name: _unflat(turned[name], dataset[name], component) for name in names},
         attrs={"alignment": method.replace("_", " ")},
@@ -192,14 +187,13 @@ def _balanced(loadings: FloatArray, weights: FloatArray | None) -> FloatArray:
 # Arrays of draws
 
 
-def signed_permutations(stacked: FloatArray) -> tuple[IntArray, FloatArray]:
-    r"""Order and sign of the components of each draw that agree best with all other draws.
+def signed_permutations(stacked: FloatArray) -> FloatArray:
+    r"""Signed permutations (S, R, R) by which the components of all draws agree best.
 
     Minimises :math:`\sum_s \min_\pi |A_s \pi_s - M|^2` over signed permutations :math:`\pi_s` and
     the reference M, alternating assignment problems and means. ``stacked`` (S, P, R) are variables
     with a component axis, for example Q over W' (P = D + K); rows are divided by their median size
-    and each draw by its norm, for robustness. ``order`` (S, R) is the component of the draw for
-    each component of the reference, ``sign`` (S, R) is 1 or -1.
+    and each draw by its norm, for robustness.
     """
     size = np.median(np.abs(stacked), axis=(0, 2))[:, None]
     scaled = stacked / np.where(size > 0.0, size, 1.0)
@@ -208,28 +202,20 @@ def signed_permutations(stacked: FloatArray) -> tuple[IntArray, FloatArray]:
 
     starts = evenly_spaced(len(scaled), _N_STARTS)
     candidates = [_iterate(scaled, scaled[index]) for index in starts]
-    _, order, sign = max(candidates, key=lambda candidate: candidate[0])
-    return order, sign
+    _, turn = max(candidates, key=lambda candidate: candidate[0])
+    return turn
 
 
-def permute(draws: FloatArray, order: IntArray, sign: FloatArray) -> FloatArray:
-    """Draws (S, ..., R) in the order and sign of `signed_permutations`, ones for sizes."""
-    between = (len(order),) + (1,) * (draws.ndim - 2) + (order.shape[1],)
-    return np.take_along_axis(draws, order.reshape(between), axis=-1) * sign.reshape(between)
-
-
-def _iterate(scaled: FloatArray, reference: FloatArray) -> tuple[float, IntArray, FloatArray]:
-    """Agreement (higher is better), order and sign, from one reference (P, R)."""
-    order = np.zeros((len(scaled), scaled.shape[2]), dtype=np.int64)
-    sign = np.zeros(order.shape)
+def _iterate(scaled: FloatArray, reference: FloatArray) -> tuple[float, FloatArray]:
+    """Agreement (higher is better), and signed permutations (S, R, R), from a reference (P, R)."""
+    r = reference.shape[1]
+    turn = np.zeros((len(scaled), r, r))
     for _ in range(_MAX_ITER):
         inner = reference.T @ scaled  # (S, R, R): component of the reference, of the draw
-        last_order = order
-        last_sign = sign
         order = np.array([linear_sum_assignment(-each)[1] for each in np.abs(inner)])
-        matched = np.take_along_axis(inner, order[:, :, None], axis=2)[:, :, 0]
-        sign = np.where(matched < 0.0, -1.0, 1.0)
-        if np.array_equal(order, last_order) and np.array_equal(sign, last_sign):
+        last = turn
+        turn = (np.eye(r)[order] * np.where(inner < 0.0, -1.0, 1.0)).mT
+        if np.array_equal(turn, last):
             break
-        reference = permute(scaled, order, sign).mean(axis=0)
-    return float(np.linalg.norm(reference)), order, sign
+        reference = np.mean(scaled @ turn, axis=0)
+    return float(np.linalg.norm(reference)), turn

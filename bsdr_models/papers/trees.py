@@ -1,7 +1,7 @@
 """Trees of draws, the same for the papers' engines and for traces of any other sampler."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -89,7 +89,7 @@ class Located:
     latent: LatentCoordinates
     fit: Mapping[str, object]  # variables of the group
     attrs: Mapping[str, object] = field(default_factory=dict)  # of the root
-    draws: Mapping[str, Any] = field(default_factory=dict)  # in place of those given
+    draws: Mapping[Any, Any] = field(default_factory=dict)  # in place of those given
 
 
 def read_factors(
@@ -141,7 +141,6 @@ def _linear(
     loadings: FloatArray,
     weights: FloatArray,
     fit: Mapping[str, object],
-    **others: Any,
 ) -> Located:
     """By a linear map of the features (P, R), with weights (R, K) in the class scores."""
     if weights.shape[1] < len(context.targets.names):
@@ -156,8 +155,7 @@ def _linear(
     if (reference := Reference.learn(context.X, loadings)) is not None:
         group |= reference.compare_training(context.X)
         attrs = dict(reference.attrs())
-    attrs |= others.pop("attrs", {})
-    return Located(latent=latent, fit={**group, **fit}, attrs=attrs, **others)
+    return Located(latent=latent, fit={**group, **fit}, attrs=attrs)
 
 
 def _by_latent(draws: xr.Dataset, context: Context) -> Located:
@@ -206,17 +204,7 @@ def _canonical(draws: xr.Dataset, context: Context, spec: ModelSpec) -> Located:
         for part in gen_batches(len(X), BLOCK)
     ]
     aligned = coordinates.align(parameters)
-    replaced = {}
-    if "projection" in spec.variables:
-        turned = {
-            "projection": ((FEATURE, COMPONENT), np.swapaxes(aligned.projection, 1, 2)),
-            "weights": ((COMPONENT, LABEL), aligned.weights),
-        }
-        replaced = {
-            name: ((*SAMPLE_DIMS, *axes), each.reshape(*shape[:2], *each.shape[1:]))
-            for name, (axes, each) in turned.items()
-        }
-    return _linear(
+    located = _linear(
         context,
         LatentCoordinates(mean=mean, cov=np.concatenate(cov)),
         coordinates.coefficients @ coordinates.axes,
@@ -225,13 +213,20 @@ def _canonical(draws: xr.Dataset, context: Context, spec: ModelSpec) -> Located:
             "relevance": coordinates.share,
             "projection_sd": aligned.projection.std(axis=0).T,
         },
-        attrs={
-            "alignment": "affine",
-            "latent_scale": 0.0,
-            "component_share": coordinates.share.tolist(),
-        },
-        draws=replaced,
     )
+    attrs = {
+        **located.attrs,
+        "alignment": "affine",
+        "latent_scale": 0.0,
+        "component_share": coordinates.share.tolist(),
+    }
+    replaced: Mapping[Any, Any] = {}
+    if "projection" in spec.variables:
+        turned = {"projection": np.swapaxes(aligned.projection, 1, 2), "weights": aligned.weights}
+        turned = {name: each.reshape(*shape[:2], *each.shape[1:]) for name, each in turned.items()}
+        axes = {"projection": (FEATURE, COMPONENT), "weights": (COMPONENT, LABEL)}
+        replaced = name_dims(turned, axes).data_vars
+    return replace(located, attrs=attrs, draws=replaced)
 
 
 # The tree

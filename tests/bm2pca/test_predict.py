@@ -88,12 +88,12 @@ def test_embedding_and_imputation_are_conditionals_of_the_joint_normal(layout):
     for n, row in enumerate(rows):
         missing = np.isnan(row)
         values = row[~missing]
-        seen = R + np.flatnonzero(~missing)
+        lost, seen = R + np.flatnonzero(missing), R + np.flatnonzero(~missing)
         expected = conditional(centre, spread, np.arange(R), seen, values)
         np.testing.assert_allclose(mean[n], expected[0], rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(cov[n], expected[1], rtol=1e-9, atol=1e-12)
         np.testing.assert_array_equal(filled[n, ~missing], values)
-        expected, _ = conditional(centre, spread, R + np.flatnonzero(missing), seen, values)
+        expected = conditional(centre, spread, lost, seen, values)[0]
         np.testing.assert_allclose(filled[n, missing], expected, rtol=1e-9, atol=1e-12)
 
 
@@ -159,7 +159,6 @@ def test_score_moments_are_those_of_draws(missing):
         rows[1:3, 2:5] = np.nan
     mean, variance = posterior.score_moments(rows)
     assert mean.shape == variance.shape == (4, K)
-    np.testing.assert_allclose(posterior.scores(rows), mean, rtol=1e-12)
     model = posterior.factor_model
     w = posterior.state.weights
     centre, cov = model.embed(model.view(rows))
@@ -239,8 +238,7 @@ def test_probabilities_are_averages_over_what_is_missing(fitted):
     """Complete samples are drawn from the joint normal of the features."""
     model, _, new = fitted
     rng = np.random.default_rng(80)
-    imputer = model._imputer
-    (state,) = imputer.states
+    (state,) = model._imputer.states
     W, t = state.loadings.mean, state.offset.mean
     cov = W @ W.T + np.eye(6) / state.noise_precision.mean
     rows = new[:10].copy()

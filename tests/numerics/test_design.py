@@ -62,9 +62,6 @@ def test_spectral_ridge_is_the_dense_one_in_rotated_coordinates(shape, rank_defi
     np.testing.assert_allclose(
         got.log_det - missing * np.log(phi[0]), np.linalg.slogdet(covs)[1], rtol=1e-9
     )
-    rows = rng.standard_normal((5, d))
-    expected = np.einsum("md,rde,me->mr", rows, covs, rows)
-    np.testing.assert_allclose(spectral.row_variance(rows, phi, variance), expected, rtol=1e-8)
 
 
 @pytest.mark.parametrize(("n", "d"), [(9, 4), (7, 60), (60, 50), (5, 5)])

@@ -14,7 +14,7 @@ from bsdr_models.inference.result import Result
 from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.latent import LatentCoordinates
 from bsdr_models.papers.bm2pca import mean_field
-from bsdr_models.papers.bm2pca.mean_field import FactorState, ViewData, score_moments, with_ones
+from bsdr_models.papers.bm2pca.mean_field import FactorState, ViewData, score_moments
 from bsdr_models.papers.coordinate_ascent import maximise
 
 
@@ -70,10 +70,6 @@ class MarginPosterior:
     def effects(self) -> tuple[FloatArray, FloatArray]:
         """Effects of scaled features on mean class scores (D, K), and intercepts (K,)."""
         return self.factor_model.effects(self.state.weights.mean)
-
-    def scores(self, X: FloatArray) -> FloatArray:
-        """Mean of f, (M, K)."""
-        return with_ones(self.latent(X)) @ self.state.weights.mean
 
     def score_moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of f under q, each (M, K)."""

@@ -175,7 +175,8 @@ def sample_weight_precision(
 ) -> FloatArray:
     r"""Nu given eta: :math:`Ga(a + (k + 1) / 2, b + |\eta_c|^2 / 2)`."""
     shape = priors.weight_shape + 0.5 * state.weights.shape[1]
-    return _gamma(shape, priors.weight_rate + 0.5 * np.sum(state.weights**2, axis=1), rng)
+    rate = priors.weight_rate + 0.5 * np.sum(state.weights**2, axis=1)
+    return rng.gamma(shape, 1.0 / rate)
 
 
 def sample_offset_and_loadings(
@@ -200,7 +201,8 @@ def sample_loading_precision(
 ) -> FloatArray:
     r"""R given W: :math:`Ga(a + d / 2, b + |W_i|^2 / 2)`."""
     shape = priors.loading_shape + 0.5 * state.loadings.shape[1]
-    return _gamma(shape, priors.loading_rate + 0.5 * np.sum(state.loadings**2, axis=1), rng)
+    rate = priors.loading_rate + 0.5 * np.sum(state.loadings**2, axis=1)
+    return rng.gamma(shape, 1.0 / rate)
 
 
 def sample_noise_precision(
@@ -212,7 +214,7 @@ def sample_noise_precision(
     residual -= data.X
     squares = np.einsum("cnd,cnd->c", residual, residual)
     shape = priors.noise_shape + 0.5 * residual[0].size
-    return _gamma(shape, priors.noise_rate + 0.5 * squares, rng)
+    return rng.gamma(shape, 1.0 / (priors.noise_rate + 0.5 * squares))
 
 
 def step(
@@ -302,7 +304,3 @@ def _sample_precisions(A: FloatArray, eta: FloatArray, h: FloatArray) -> FloatAr
     n_chains, k, n_labels = eta.shape
     outer = np.einsum("cik,cjk->ckij", eta, eta).reshape(n_chains, n_labels, k * k)
     return (h @ outer).reshape(n_chains, -1, k, k) + A[:, None]
-
-
-def _gamma(shape: float, rate: FloatArray, rng: np.random.Generator) -> FloatArray:
-    return rng.gamma(shape, 1.0 / rate)

@@ -21,15 +21,7 @@ import numpy as np
 from bsdr_models.bm2pca import views
 from bsdr_models.bm2pca.factor_model import FactorModel, principal_scores, side_by_side
 from bsdr_models.bm2pca.priors import BM2PCAPriors
-from bsdr_models.bm2pca.views import (
-    Loadings,
-    Moments,
-    Offset,
-    View,
-    ViewState,
-    make_view,
-    split_views,
-)
+from bsdr_models.bm2pca.views import Moments, View, ViewState, make_view, split_views
 from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.numerics.factors import LOG_2PI, Gamma
 from bsdr_models.numerics.linalg import cholesky, inv_spd
@@ -322,40 +314,50 @@ def draw_from(
     latent: bool,
 ) -> dict[str, FloatArray]:
     """The same, with the views of a state as a model of the features."""
-    weights = state.weights
-    halves = [cholesky(q.loadings.cov, name="loading covariance") for q in model.states]
-    weight_half = cholesky(weights.cov, name="weight covariance")  # (K, 1 + R, 1 + R)
-    single = len(model.states) == 1
-    draws = []
-    for _ in range(n_draws):
-        noise = rng.standard_normal(weight_half.shape[:-1])
-        eta = weights.mean + np.einsum("kqs,ks->qk", weight_half, noise)
-        drawn = tuple(_draw_view(*pair, rng) for pair in zip(model.states, halves, strict=True))
-        coef, intercept = replace(model, states=drawn).effects(eta)
-        values = {"coef": coef, "intercept": intercept}
-        if single:
-            values |= {
-                "weights": eta[1:],
-                "bias": eta[0],
-                "loadings": drawn[0].loadings.mean,
-                "offset": drawn[0].offset.mean,
-                "noise_precision": drawn[0].noise_precision.mean,
-            }
-        draws.append(values)
-    stacked = {name: np.stack([values[name] for values in draws]) for name in draws[0]}
-    if not single:
-        return stacked
+    half = cholesky(state.weights.cov, name="weight covariance")  # (K, 1 + R, 1 + R)
+    noise = rng.standard_normal((n_draws, *half.shape[:-1]))
+    eta = state.weights.mean + np.einsum("kqs,dks->dqk", half, noise)
+    drawn = [_draw_view(own, n_draws, rng) for own in model.states]
+    W, t, tau = (model.concatenate_views(each, axis=1) for each in zip(*drawn, strict=True))
+    # `FactorModel.effects` of each draw.
+    scaled = tau * W
+    coef = scaled @ np.linalg.solve(scaled.mT @ W + np.eye(W.shape[2]), eta[:, 1:])
+    draws = {"coef": coef, "intercept": eta[:, 0] - (t[:, None] @ coef)[:, 0]}
+    if len(drawn) > 1:
+        return draws
+    draws |= {
+        "weights": eta[:, 1:].copy(),  # in C order, as in a model loaded from a file
+        "bias": eta[:, 0].copy(),
+        "loadings": W,
+        "offset": t,
+        "noise_precision": tau[:, 0, 0],
+    }
     for name, gamma in (
         ("loading_precision", model.states[0].loading_precision),
         ("weight_precision", state.weight_precision),
     ):
-        stacked[name] = rng.gamma(gamma.shape, size=(n_draws, gamma.shape.size)) / gamma.rate
+        draws[name] = rng.gamma(gamma.shape, size=(n_draws, gamma.shape.size)) / gamma.rate
     if latent:
         z = state.latent
         half = cholesky(z.cov, name="latent covariance")  # (N, R, R)
         noise = rng.standard_normal((n_draws, *z.mean.shape))
-        stacked["latent"] = z.mean + np.einsum("nrs,dns->dnr", half, noise)
-    return stacked
+        draws["latent"] = z.mean + np.einsum("nrs,dns->dnr", half, noise)
+    return draws
+
+
+def _draw_view(
+    state: ViewState, n_draws: int, rng: np.random.Generator
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Draws from q of a view: W (S, d, R), t (S, d) and tau, the same for all, (S, d, 1)."""
+    loadings = state.loadings
+    half = cholesky(loadings.cov, name="loading covariance")
+    noise = rng.standard_normal((n_draws, *loadings.mean.shape, 1))
+    W = loadings.mean + (half @ noise)[..., 0]
+    offset = state.offset
+    t = offset.mean + np.sqrt(offset.variance) * rng.standard_normal(W.shape[:2])
+    gamma = state.noise_precision
+    tau = rng.gamma(gamma.shape, size=(n_draws, 1, 1)) / gamma.rate
+    return W, t, np.broadcast_to(tau, (*W.shape[:2], 1))
 
 
 def view_terms(
@@ -384,33 +386,6 @@ def view_terms(
         "noise_precision": tau_divergence,
     }
     return {name: float(value) for name, value in terms.items()}
-
-
-def known_state(loadings: FloatArray, offset: FloatArray, noise_precision: float) -> ViewState:
-    """Factors of a complete view with known W (D, R), t (D,) and tau."""
-    d, r = loadings.shape
-    return ViewState(
-        loadings=Loadings(
-            mean=loadings,
-            cov=np.zeros((1, r, r)),
-            log_det=np.full(1, -np.inf),
-            copies=d,
-        ),
-        loading_precision=Gamma(shape=np.ones(r), rate=np.ones(r)),
-        offset=Offset(mean=offset, variance=np.zeros(1)),
-        noise_precision=Gamma(shape=np.array(noise_precision), rate=np.array(1.0)),
-    )
-
-
-def _draw_view(state: ViewState, half: FloatArray, rng: np.random.Generator) -> ViewState:
-    """A draw from q of a view, given Cholesky factors of the covariances of its loadings."""
-    noise = rng.standard_normal(state.loadings.mean.shape)[..., None]
-    loadings = state.loadings.mean + (half @ noise)[..., 0]
-    offset = state.offset
-    spread = rng.standard_normal(offset.mean.shape) * np.sqrt(offset.variance)
-    gamma = state.noise_precision
-    tau = float(rng.gamma(gamma.shape) / gamma.rate)
-    return known_state(loadings, offset.mean + spread, tau)
 
 
 def extrapolation(data: ViewData) -> Extrapolation[FactorState]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -202,20 +203,11 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
         "max_iter": [COUNT],
     }
 
-    @property
-    def _named_views(self) -> list[tuple[str, IntArray]] | None:
-        """Names and features of the views."""
-        return read_views(self.views, list(feature_names(self)))
-
-    def _scale(self, X: Rows) -> Rows:
-        _ = self._named_views  # refused before any work
-        return super()._scale(X)
-
     def _make_problem(self, Y: FloatArray) -> BM2PCAProblem:
         """Scaled samples and targets, with the columns of the views."""
         X = self._context.X
         d = X.shape[1]
-        views = self._named_views
+        views = read_views(self.views, list(feature_names(self)))
         columns: tuple[IntArray | None, ...] = (None,)
         if views is not None and len(views) > 1:
             columns = tuple(own for _, own in self._scaler.positions(views))
@@ -330,19 +322,17 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
         )
         return self._context.name_dims(model)
 
-    @property
+    @cached_property
     def _imputer(self) -> FactorModel:
+        """Factor model of the fit."""
         return self._posterior.factor_model
 
     def _complete(self, X: Rows) -> Rows:
-        return X
+        return X  # the posterior integrates missing values out
 
     def _mean_effects(self) -> tuple[FloatArray, FloatArray]:
         coef, intercept = super()._mean_effects()
         return coef * self.slope_, intercept * self.slope_
-
-    def _means(self, X: Rows) -> FloatArray:
-        return self._posterior.scores(X) * self.slope_
 
     def _moments(self, X: Rows) -> tuple[FloatArray, FloatArray]:
         mean, variance = self._posterior.score_moments(X)

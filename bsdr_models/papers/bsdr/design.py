@@ -183,7 +183,9 @@ class SpectralDesign:
 
     def ridge(self, target: FloatArray, precision: FloatArray, variance: float) -> RidgeColumns:
         """Ridge regressions on orthogonal columns, each solved by itself."""
-        diagonal = self._variance(precision, variance) * np.ones(target.shape[1])
+        if precision.shape[0] != 1:
+            raise ValueError("spectral coordinates require a columnwise prior")
+        diagonal = np.ones(target.shape[1]) / (precision + self.eigenvalues[:, None] / variance)
         mean = diagonal * (self.X.T @ target) / variance
         return RidgeColumns(
             mean=mean,
@@ -192,18 +194,6 @@ class SpectralDesign:
             gram_trace=self.eigenvalues @ diagonal,
             fitted=self.X @ mean,
         )
-
-    def _variance(self, precision: FloatArray, variance: float) -> FloatArray:
-        """Diagonal of S_s in these coordinates, (D, R)."""
-        if precision.shape[0] != 1:
-            raise ValueError("spectral coordinates require a columnwise prior")
-        return 1.0 / (precision + self.eigenvalues[:, None] / variance)
-
-    def row_variance(self, rows: FloatArray, precision: FloatArray, variance: float) -> FloatArray:
-        """x' S_s x of new samples, with the prior outside the row space: (M, P) -> (M, R)."""
-        inside = rows @ self.basis
-        outside = np.sum((rows - inside @ self.basis.T) ** 2, axis=1)
-        return inside**2 @ self._variance(precision, variance) + outside[:, None] / precision
 
     def loadings(self, projection: FloatArray) -> FloatArray:
         """Projection over features: (D, R) -> (P, R)."""

@@ -13,8 +13,7 @@ hundred draws would not show the mean. (What Section II-B3 prints as scales of t
 variances.) Latent coordinates are quasi-random.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Self
 
@@ -35,8 +34,6 @@ from bsdr_models.papers.reading import take_draws
 
 # Variables that predictions need.
 NAMES = ("projection", "weights", "bias")
-# Centres and deviations of latent coordinates of samples.
-type Project = Callable[[FloatArray], tuple[FloatArray, FloatArray | float]]
 
 # Most draws of a sampler that predictions average over, and draws of latent coordinates at least.
 N_DRAWS = 2048
@@ -63,16 +60,6 @@ def standard_normals(n_draws: int, n_dims: int) -> FloatArray:
     normal -= normal.mean(axis=0)
     normal.flags.writeable = False
     return normal
-
-
-def project(Q: FloatArray, X: FloatArray, latent_scale: float) -> LatentCoordinates:
-    """Moments of normals around X Q, X (M, P), over draws Q (S, P, R)."""
-    r = Q.shape[2]
-    mean = X @ Q.mean(axis=0)
-    cov = np.empty((len(X), r, r))
-    for part in gen_batches(len(X), max(1, _BLOCK // Q[:, 0].size)):
-        cov[part] = spread(X[part] @ Q, mean[part])
-    return LatentCoordinates(mean=mean, cov=cov + latent_scale**2 * np.eye(r))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,10 +131,14 @@ class BSDRDraws:
 
     def embed(self, X: FloatArray) -> LatentCoordinates:
         """Means and covariances of latent coordinates of samples (M, P)."""
-        if self.factor is None:
-            return project(self.projection, X, self.latent_scale)
-        mean, sd = self.factor.project(X, self.latent_scale)
-        return LatentCoordinates(mean=mean, cov=sd[:, :, None] ** 2 * np.eye(sd.shape[1]))
+        if self.factor is not None:
+            mean, sd = self.factor.project(X, self.latent_scale)
+            return LatentCoordinates(mean=mean, cov=sd[:, :, None] ** 2 * np.eye(sd.shape[1]))
+        mean = X @ self.mean_projection
+        cov = np.tile(self.latent_scale**2 * np.eye(mean.shape[1]), (len(X), 1, 1))
+        for part in gen_batches(len(X), max(1, _BLOCK // self.projection[:, 0].size)):
+            cov[part] += spread(X[part] @ self.projection, mean[part])
+        return LatentCoordinates(mean=mean, cov=cov)
 
     def effects(self) -> tuple[FloatArray, FloatArray]:
         """Posterior means of the effects of features, (P, K), and of the biases, (K,)."""
@@ -159,36 +150,33 @@ class BSDRDraws:
 
     def log_probabilities(self, X: FloatArray) -> FloatArray:
         """Log probabilities of the classes, or of each label being 1, of (M, P): (M, K)."""
-        some = self._some()
-        return some._average(X, some._project)
+        return self._average(X, given=False)
 
     def log_probabilities_at(self, latent: FloatArray) -> FloatArray:
         """The same for samples whose projection is known to be ``latent`` (G, R): (G, K)."""
-        return self._some()._average(latent, lambda rows: (rows[None], self.latent_scale))
+        return self._average(latent, given=True)
 
-    def _some(self) -> Self:
-        """At most `N_DRAWS` evenly spaced draws."""
+    def _average(self, rows: FloatArray, *, given: bool) -> FloatArray:
+        """Log of mean probabilities (M, K) of samples (M, P), or at projections ``given`` (M, R).
+
+        Of evenly spaced draws, with as many latent coordinates of each as needed.
+        """
         index = evenly_spaced(len(self.bias), N_DRAWS)
-        return replace(self, **{name: getattr(self, name)[index] for name in NAMES})
-
-    def _project(self, X: FloatArray) -> tuple[FloatArray, FloatArray | float]:
-        """Centres by draw, (S, M, R) or (1, M, R), of latent coordinates, and deviations."""
-        if self.factor is None:
-            return X @ self.projection, self.latent_scale
-        mean, sd = self.factor.project(X, self.latent_scale)
-        return mean[None], sd
-
-    def _average(self, rows: FloatArray, project: Project) -> FloatArray:
-        """Log of mean probabilities, with as many latent coordinates of every draw as needed."""
-        repeats = -(-N_DRAWS // len(self.bias))
-        noise = standard_normals(repeats * len(self.bias), self.weights.shape[1])
-        weights = np.repeat(self.weights, repeats, axis=0)
-        bias = np.repeat(self.bias, repeats, axis=0)
+        repeats = -(-N_DRAWS // len(index))
+        noise = standard_normals(repeats * len(index), self.weights.shape[1])
+        weights = np.repeat(self.weights[index], repeats, axis=0)
+        bias = np.repeat(self.bias[index], repeats, axis=0)
+        projection = self.projection[index]
         out = np.empty((len(rows), bias.shape[1]))
         for part in gen_batches(len(rows), max(1, _BLOCK // max(bias.size, noise.size))):
-            centre, sd = project(rows[part])
-            if len(centre) > 1:
-                centre = np.repeat(centre, repeats, axis=0)
+            sd: FloatArray | float = self.latent_scale
+            if given:
+                centre = rows[part][None]
+            elif self.factor is None:
+                centre = np.repeat(rows[part] @ projection, repeats, axis=0)
+            else:
+                mean, sd = self.factor.project(rows[part], self.latent_scale)
+                centre = mean[None]
             eta = (centre + sd * noise[:, None]) @ weights + bias[:, None]
             out[part] = class_log_probabilities(np.swapaxes(eta, 0, 1), self.target, self.lapse)
         return out

@@ -112,9 +112,8 @@ def sample_projection_precision(
     shared = tuple(axis for axis, length in enumerate(shape) if length == 1)
     squares = np.sum(state.projection**2, axis=shared, keepdims=True).reshape(shape)
     entries = state.projection.size // state.projection_precision.size
-    return _gamma(
-        priors.projection_shape + 0.5 * entries, priors.projection_rate + 0.5 * squares, rng
-    )
+    rate = priors.projection_rate + 0.5 * squares
+    return rng.gamma(priors.projection_shape + 0.5 * entries, 1.0 / rate)
 
 
 def sample_projection_collapsed(
@@ -177,14 +176,14 @@ def sample_weight_precision(
     state: GibbsState, priors: Priors, *, rng: np.random.Generator
 ) -> FloatArray:
     r"""Psi given W: :math:`Ga(a + 1/2, b + w^2/2)`."""
-    return _gamma(priors.weight_shape + 0.5, priors.weight_rate + 0.5 * state.weights**2, rng)
+    return rng.gamma(priors.weight_shape + 0.5, 1.0 / (priors.weight_rate + 0.5 * state.weights**2))
 
 
 def sample_bias_precision(
     state: GibbsState, priors: Priors, *, rng: np.random.Generator
 ) -> FloatArray:
     r"""Lambda given b: :math:`Ga(a + 1/2, b + b_c^2/2)`."""
-    return _gamma(priors.bias_shape + 0.5, priors.bias_rate + 0.5 * state.bias**2, rng)
+    return rng.gamma(priors.bias_shape + 0.5, 1.0 / (priors.bias_rate + 0.5 * state.bias**2))
 
 
 def sample_weights(
@@ -213,7 +212,8 @@ def sample_noise_precision(
 ) -> FloatArray:
     r"""Tau given Z, W, b, for regression: :math:`Ga(a + N/2, b + |y_c - \eta_c|^2/2)`."""
     squares = np.sum((data.y - _eta(state)) ** 2, axis=1)
-    return _gamma(priors.noise_shape + 0.5 * data.n_samples, priors.noise_rate + 0.5 * squares, rng)
+    rate = priors.noise_rate + 0.5 * squares
+    return rng.gamma(priors.noise_shape + 0.5 * data.n_samples, 1.0 / rate)
 
 
 def sample_utilities(state: GibbsState, data: Data, *, rng: np.random.Generator) -> FloatArray:
@@ -392,7 +392,3 @@ def _response(state: GibbsState, data: Data) -> tuple[FloatArray, FloatArray]:
 def _eta(state: GibbsState) -> FloatArray:
     """Linear predictors Z W + b, (C, N, K)."""
     return state.latent @ state.weights + state.bias[:, None, :]
-
-
-def _gamma(shape: float, rate: FloatArray, rng: np.random.Generator) -> FloatArray:
-    return rng.gamma(shape, 1.0 / rate)
