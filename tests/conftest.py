@@ -12,6 +12,8 @@ from scipy import stats
 from sklearn.datasets import load_iris, load_wine
 from sklearn.model_selection import train_test_split
 
+from tests.toys import stopped
+
 
 @pytest.fixture(scope="session")
 def wine():
@@ -166,15 +168,8 @@ def interrupt(monkeypatch):
     """Interrupt a function at one of its calls; the list that is returned grows with them."""
 
     def plant(module, name, call):
-        function, calls = getattr(module, name), []
-
-        def tired(*args, **kwargs):
-            calls.append(1)
-            if len(calls) == call:
-                raise KeyboardInterrupt
-            return function(*args, **kwargs)
-
-        monkeypatch.setattr(module, name, tired)
+        calls = []
+        monkeypatch.setattr(module, name, stopped(getattr(module, name), call, calls))
         return calls
 
     return plant

@@ -210,20 +210,11 @@ def test_an_interrupt_before_the_first_fold_ends_the_comparison(classes):
 class Stopped(GaussianNB):
     """Stopped by the user in one of its fits."""
 
-    fits = 0
-    last = 0
-
-    def fit(self, X, y):
-        Stopped.fits += 1
-        if Stopped.fits == Stopped.last:
-            raise KeyboardInterrupt
-        return super().fit(X, y)
-
 
 @pytest.mark.parametrize("n_done", [1, 4])
-def test_an_interrupt_leaves_the_folds_that_are_complete(classes, n_done):
+def test_an_interrupt_leaves_the_folds_that_are_complete(classes, interrupt, n_done):
     folds = list(StratifiedKFold(5, shuffle=True, random_state=5).split(*classes))
-    Stopped.fits, Stopped.last = 0, n_done + 1
+    interrupt(Stopped, "fit", n_done + 1)
     models = all_by(GaussianNB()) | {"D-GPLVM": Stopped()}
     with pytest.warns(UserWarning, match=f"interrupted: the scores are those of {n_done} of 5"):
         found = compare(*classes, models, cv=folds)
