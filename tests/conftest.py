@@ -12,8 +12,6 @@ from scipy import stats
 from sklearn.datasets import load_iris, load_wine
 from sklearn.model_selection import train_test_split
 
-from tests.toys import stopped
-
 
 @pytest.fixture(scope="session")
 def wine():
@@ -166,6 +164,8 @@ def assert_finite():
 @pytest.fixture
 def interrupt(monkeypatch):
     """Interrupt a function at one of its calls; the list that is returned grows with them."""
+
+    from tests.toys import stopped  # imports PyMC
 
     def plant(module, name, call):
         calls = []

@@ -12,13 +12,10 @@ import pandas as pd
 import pymc as pm
 import pytest
 import xarray as xr
-from pytensor.compile.mode import Mode
 from scipy.spatial.distance import cdist, pdist
 from scipy.special import expit, ndtr, softmax
 from scipy.stats import norm
-from sklearn.datasets import load_iris
 from sklearn.model_selection import LeaveOneOut
-from sklearn.preprocessing import scale
 
 from bsdr_models import (
     BM2PCAClassifier,
@@ -38,17 +35,13 @@ from bsdr_models.dgplvm.gp_classifier import fit_gp_classifier
 from bsdr_models.dgplvm.priors import MAP_MEAN_VARIANCE
 from bsdr_models.dgplvm.trees import SPEC as DGPLVM
 from bsdr_models.inference.spec import ModelSpec, find_spec
+from tests.toys import BUILDS, FAST, scaled_iris
 
 sys.path.append(str(Path(__file__).parents[1] / "examples"))
 import class_means
 
-FAST = {"mode": Mode("py", None)}
-X, Y = load_iris(return_X_y=True)
-X = scale(X)
-NEW = X[1::7]
-Y_NEW = Y[1::7]
-X = X[::5]
-Y = Y[::5]
+X, Y = scaled_iris()
+NEW, Y_NEW = scaled_iris(start=1, step=7)
 SETS = np.column_stack([Y > 0, Y == 1]).astype(int)
 HEAVY = papers.bsdr.Priors(weight_shape=3.0, bias_shape=3.0, projection_shape=3.0, latent_scale=0.4)
 
@@ -470,19 +463,9 @@ def test_constants_of_dgplvm_cannot_be_set():
             pm.set_data({"X": X + 1.0})
 
 
-@pytest.mark.parametrize(
-    "build",
-    [
-        bsdr.build_model,
-        papers.bsdr.build_model,
-        bm2pca.build_model,
-        papers.bm2pca.build_model,
-        dgplvm.build_model,
-        papers.dgplvm.build_model,
-    ],
-)
-def test_minibatches_are_refused(build):
+@pytest.mark.parametrize("name", BUILDS)
+def test_minibatches_are_refused(name):
     batch_X, batch_y = pm.Minibatch(X, Y, batch_size=10)
     for arguments in ((batch_X, batch_y), (X, batch_y)):
         with pytest.raises(ValueError, match=r"not pm\.Minibatch"):
-            build(*arguments, n_components=2)
+            BUILDS[name](*arguments)

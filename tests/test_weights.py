@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
-from pytensor.compile.mode import Mode
 from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.datasets import load_iris
@@ -40,6 +39,7 @@ from bsdr_models.learned_metric import weights as metric_weights
 from bsdr_models.learned_metric.metric import ClassBasis, Metric, named_weights
 from bsdr_models.numerics.latent import relevance
 from bsdr_models.numerics.scaling import Scaler, largest_scaled
+from tests.toys import FAST
 
 # Few samples are warned of.
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -210,7 +210,7 @@ def test_pymc_model_of_bsdr(target):
             name: np.asarray(v) + 0.3 * rng.standard_normal(np.shape(v))
             for name, v in point.items()
         }
-        values.append(model.compile_logp(mode=Mode("py", None))(point))
+        values.append(model.compile_logp(**FAST)(point))
     assert values[0] == pytest.approx(values[1])
 
 
@@ -252,7 +252,7 @@ def test_pymc_model_of_bm2pca(multiclass):
         point = {
             name: rng.standard_normal(np.shape(v)) for name, v in model.initial_point().items()
         }
-        values.append(model.compile_logp(mode=Mode("py", None))(point))
+        values.append(model.compile_logp(**FAST)(point))
     assert values[0] == pytest.approx(values[1])
 
 

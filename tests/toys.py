@@ -1,6 +1,30 @@
 """Small data, models and helpers that tests of several folders share."""
 
-from functools import wraps
+from functools import partial, wraps
+
+from pytensor.compile.mode import Mode
+from sklearn.datasets import load_iris
+from sklearn.preprocessing import scale
+
+from bsdr_models import bm2pca, bsdr, dgplvm, papers
+
+# How to compile what is evaluated a few times: by Python, and without rewriting.
+FAST = {"mode": Mode("py", None)}
+# Functions that declare a model of samples and classes.
+BUILDS = {
+    "bsdr": bsdr.build_model,
+    "paper's bsdr": partial(papers.bsdr.build_model, n_components=2),
+    "bm2pca": bm2pca.build_model,
+    "paper's bm2pca": partial(papers.bm2pca.build_model, n_components=2),
+    "dgplvm": partial(dgplvm.build_model, n_components=2),
+    "paper's dgplvm": partial(papers.dgplvm.build_model, n_components=2, weight=100.0),
+}
+
+
+def scaled_iris(start=0, step=5):
+    """Some samples of iris, scaled by all, and their classes."""
+    X, y = load_iris(return_X_y=True)
+    return scale(X)[start::step], y[start::step]
 
 
 def stopped(function, call, calls=None):

@@ -3,7 +3,6 @@
 import numpy as np
 import pymc as pm
 import pytest
-from pytensor.compile.mode import Mode
 from sklearn.datasets import load_iris
 
 from bsdr_models import (
@@ -17,8 +16,8 @@ from bsdr_models import (
 )
 from bsdr_models.bm2pca import HingeLoss
 from bsdr_models.papers import PaperBM2PCAClassifier, PaperBSDRClassifier, PaperDGPLVMClassifier
+from tests.toys import FAST
 
-FAST = {"mode": Mode("py", None)}
 SHORT = {"sampling": Sampling(chains=2, draws=100, tune=100), "random_state": 0}
 SLOW = pytest.mark.slow
 FULL_RANK = {**SHORT, "temperature": 1.0}

@@ -10,7 +10,6 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from arviz_stats.base import array_stats
-from pytensor.compile.mode import Mode
 from scipy import stats
 from sklearn.datasets import load_wine
 from sklearn.preprocessing import StandardScaler
@@ -30,6 +29,7 @@ from bsdr_models.papers.bm2pca.model import (
 from bsdr_models.papers.bm2pca.model import (
     build_model as build_paper_model,
 )
+from tests.toys import FAST
 
 N, D, R = 6, 5, 2
 COST, EPSILON = 1.7, 0.4
@@ -41,7 +41,6 @@ CASES = {
     "targets": ("regression", 2),
 }
 SLOW = pytest.mark.slow
-FAST = {"mode": Mode("py", None)}
 
 
 def toy(case):

@@ -10,7 +10,6 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from pymc.blocking import DictToArrayBijection
-from pytensor.compile.mode import Mode
 from scipy import stats
 from scipy.linalg import helmert, sqrtm
 from sklearn.datasets import load_iris
@@ -33,8 +32,8 @@ from bsdr_models.papers import PaperDGPLVMClassifier
 from bsdr_models.papers.dgplvm.map import fit_paper, kernel_mapping
 from bsdr_models.papers.dgplvm.model import RAW_SCALE
 from bsdr_models.papers.dgplvm.model import build_model as build_paper_model
+from tests.toys import FAST
 
-FAST = {"mode": Mode("py", None)}
 PRIORS = DGPLVMPriors(
     signal_variance=LogNormal(0.4, 0.5),
     lengthscale=LogNormal(1.3, 0.2),
