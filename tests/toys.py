@@ -6,7 +6,21 @@ from pytensor.compile.mode import Mode
 from sklearn.datasets import load_iris
 from sklearn.preprocessing import scale
 
-from bsdr_models import bm2pca, bsdr, dgplvm, papers
+from bsdr_models import (
+    BM2PCAClassifier,
+    BSDRClassifier,
+    DGPLVMClassifier,
+    bm2pca,
+    bsdr,
+    dgplvm,
+    papers,
+)
+
+RECOMMENDED = {
+    "BSDR": BSDRClassifier(random_state=0),
+    "BM2PCA": BM2PCAClassifier(random_state=0),
+    "D-GPLVM": DGPLVMClassifier(random_state=0),
+}
 
 # How to compile what is evaluated a few times: by Python, and without rewriting.
 FAST = {"mode": Mode("py", None)}

@@ -17,7 +17,6 @@ from sklearn.preprocessing import StandardScaler
 from bsdr_models import (
     BM2PCAClassifier,
     BM2PCARegressor,
-    BSDRClassifier,
     BSDRRegressor,
     DGPLVMClassifier,
     StackedClassifier,
@@ -26,6 +25,7 @@ from bsdr_models import (
     cross_validated_map,
 )
 from bsdr_models.papers import PaperBM2PCAClassifier, PaperBSDRClassifier, PaperDGPLVMClassifier
+from tests.toys import RECOMMENDED
 
 pytestmark = [
     pytest.mark.usefixtures("short_runs"),
@@ -34,10 +34,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*rests on samples that resemble each other"),
 ]
 
-CLASSIFIERS = {
-    "BSDR": BSDRClassifier(random_state=0),
-    "BM2PCA": BM2PCAClassifier(random_state=0),
-    "D-GPLVM": DGPLVMClassifier(random_state=0),
+CLASSIFIERS = RECOMMENDED | {
     "stack": StackedClassifier(
         [("bm2pca", BM2PCAClassifier()), ("dgplvm", DGPLVMClassifier())], random_state=0
     ),
@@ -51,9 +48,6 @@ OTHERS = {
 }
 
 
-THREE = ("BSDR", "BM2PCA", "D-GPLVM")
-
-
 def scans(n_patients=16, n_scans=5, shift=0.0, seed=0):
     """Scans of patients that differ much less than the patients, classes, and patients."""
     rng = np.random.default_rng(seed)
@@ -64,7 +58,7 @@ def scans(n_patients=16, n_scans=5, shift=0.0, seed=0):
     return X, patients % 2, patients
 
 
-@pytest.mark.parametrize("name", THREE)
+@pytest.mark.parametrize("name", RECOMMENDED)
 def test_noise_of_patients_is_noise(name):
     """Without groups every scan is predicted by the others of its patient."""
     X, y, patients = scans(24, seed=1)
@@ -241,8 +235,8 @@ def test_classes_of_one_group_each_cannot_be_held_out():
     X, _, patients = scans(4)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for name in ("BSDR", "BM2PCA", "D-GPLVM"):
-            model = CLASSIFIERS[name].fit(X, patients, groups=patients)
+        for model in RECOMMENDED.values():
+            model.fit(X, patients, groups=patients)
             assert np.isnan(model.held_out_gain_)
             assert np.isfinite(model.predict_proba(X)).all()
 
@@ -281,7 +275,7 @@ COPIED = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "copied"), [*zip(THREE, COPIED, strict=True)])
+@pytest.mark.parametrize(("name", "copied"), [*zip(RECOMMENDED, COPIED, strict=True)])
 def test_copies_of_noise_are_noise(name, copied, monkeypatch):
     """Probabilities of new samples are hardly worse than equal ones."""
     monkeypatch.setattr("bsdr_models.numerics.folds.N_FOLDS", 5)
