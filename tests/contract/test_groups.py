@@ -184,41 +184,33 @@ class Spy(ClassifierMixin, BaseEstimator):
 
 
 @pytest.mark.filterwarnings("ignore:.*no evidence that the targets depend on X")
-@pytest.mark.parametrize("model", [Spy(), make_pipeline(StandardScaler(), Spy())])
-def test_comparisons_maps_and_stacks_pass_groups_on(model):
-    X, y, patients = scans()
-    Spy.seen = []
-    cross_validated_map(model, X, y, cv=4, groups=patients)
-    assert [len(np.unique(groups)) for groups in Spy.seen] == [16, 12, 12, 12, 12]
-    Spy.seen = []
-    compare_models(X, y, models=QUICK | {"spy": model}, cv=4, groups=patients, progressbar=False)
-    assert [len(np.unique(groups)) for groups in Spy.seen] == [12] * 4
-    Spy.seen = []
-    StackedClassifier([("spy", model), ("other", GaussianNB())]).fit(X, y, groups=patients)
-    assert len(Spy.seen) >= 1
-    assert all(groups is not None for groups in Spy.seen)
-
-
-@pytest.mark.filterwarnings("ignore:.*no evidence that the targets depend on X")
 @pytest.mark.parametrize(
-    ("make", "fits"),
+    ("make", "routed", "fits"),
     [
-        (lambda spy: make_pipeline(StandardScaler(), spy), 1),
-        (lambda spy: GridSearchCV(spy, {}, cv=StratifiedGroupKFold(3), scoring="neg_log_loss"), 4),
+        (lambda spy: spy, False, 1),
+        (lambda spy: make_pipeline(StandardScaler(), spy), False, 1),
+        (lambda spy: make_pipeline(StandardScaler(), spy), True, 1),
+        (
+            lambda spy: GridSearchCV(spy, {}, cv=StratifiedGroupKFold(3), scoring="neg_log_loss"),
+            True,
+            4,
+        ),
     ],
 )
-def test_groups_are_routed_through_pipelines_and_searches(make, fits):
+def test_comparisons_maps_and_stacks_pass_groups_on(make, routed, fits):
     X, y, patients = scans()
     Spy.seen = []
-    with config_context(enable_metadata_routing=True):
-        model = make(Spy().set_fit_request(groups=True))
+    with config_context(enable_metadata_routing=routed):
+        model = make(Spy().set_fit_request(groups=True) if routed else Spy())
         cross_validated_map(model, X, y, cv=4, groups=patients)
         models = QUICK | {"spy": model}
         compare_models(X, y, models=models, cv=4, groups=patients, progressbar=False)
-        stack = StackedClassifier([("spy", model), ("other", GaussianNB())])
-        stack.fit(X, y, groups=patients)
+        StackedClassifier([("spy", model), ("other", GaussianNB())]).fit(X, y, groups=patients)
     assert len(Spy.seen) == (5 + 4 + 3) * fits  # of short runs a stack has two folds
     assert all(groups is not None for groups in Spy.seen)
+    if fits == 1:
+        sizes = [len(np.unique(groups)) for groups in Spy.seen[: 5 + 4]]
+        assert sizes == [16, *[12] * 8]
 
 
 @pytest.mark.filterwarnings("ignore:.*no evidence that the targets depend on X")
