@@ -188,6 +188,5 @@ def test_a_fold_that_shows_no_signal_alone_does_not_warn():
     folds = list(PredefinedSplit(np.arange(36) % 5).split(X))
     with pytest.warns(match="no evidence"):
         _ = [clone(model).fit(X[train], y[train]) for train, _ in folds]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         cross_validated_map(model, X, y, cv=folds)

@@ -101,8 +101,7 @@ def test_it_has_what_all_models_have(model):
     assert model.coef_.shape == (3, 13)
     estimator = class_means.ClassMeansClassifier(random_state=0)
     assert cross_val_score(estimator, X[TRAIN], y[TRAIN], cv=3).mean() > 0.9
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         assert cross_validated_map(estimator, X[TRAIN], y[TRAIN], cv=3) is not None
     stack = StackedClassifier([("means", estimator)], random_state=0).fit(X[TRAIN], y[TRAIN])
     assert stack.score(X, y) > 0.9

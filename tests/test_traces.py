@@ -261,8 +261,7 @@ def test_components_are_aligned(paper_trace, paper_tree):
 @pytest.mark.parametrize("y", [Y, Y > 0], ids=["three", "two"])
 def test_the_tree_of_a_fit_is_that_of_its_trace(folder, spec, y):
     """Of Gibbs sampling; draws that are aligned stay as they are, up to rotation or sign."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # short chains
+    with warnings.catch_warnings(action="ignore"):  # short chains
         sampling = Sampling(draws=20, tune=10, chains=2)
         own = folder.fit(X, y, n_components=2, inference="gibbs", sampling=sampling, random_state=0)
     tree = from_trace(own, X, y, spec, inference_method="gibbs")

@@ -55,8 +55,7 @@ def fails_after(function, calls, value):
 
 def check_fit(model, X, y, match):
     """One warning, and no figure that cannot be."""
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as said:
         model.fit(X, y)
     failures = [each for each in said if issubclass(each.category, ConvergenceWarning)]
     assert len(failures) == 1

@@ -80,8 +80,7 @@ def test_a_signal_of_patients_is_found_without_their_own_labels(name):
     X, y, patients = scans(24, shift=2.0)
     y = np.where(patients == 4, 1 - y, y)
     names = np.char.add("patient ", patients.astype(str))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # one contradiction leaves few to tell from
+    with warnings.catch_warnings(action="ignore"):  # one contradiction leaves few to tell from
         warnings.filterwarnings("error", ".*rests on samples that resemble each other")
         model = CLASSIFIERS[name].fit(X, y, groups=names)
     assert model.held_out_gain_ > 0.3
@@ -104,8 +103,7 @@ def test_real_outputs_of_patients(name):
         new = rng.standard_normal((400, 30))
         y_new = rng.standard_normal(400)
         for groups in (patients, None):
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
+            with warnings.catch_warnings(action="ignore"):
                 model = clone(REGRESSORS[name]).fit(X, y, groups=groups)
             mean, std = model.predict(new, return_std=True)
             held.append(np.mean(np.abs(y_new - mean) < 1.645 * std))
@@ -225,8 +223,7 @@ def test_groups_are_routed_to_a_model():
 def test_classes_of_one_group_each_cannot_be_held_out():
     """Nothing tells whether classes or patients differ."""
     X, _, patients = scans(4)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         for model in RECOMMENDED.values():
             model.fit(X, patients, groups=patients)
             assert np.isnan(model.held_out_gain_)
@@ -239,8 +236,7 @@ def test_replicates_are_noticed_without_groups(name):
     X, y, patients = scans(shift=1.0)
     with pytest.warns(UserWarning, match="rests on samples that resemble each other"):
         REGRESSORS[name].fit(X, y)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as caught:
         REGRESSORS[name].fit(X, y, groups=patients)
     assert not any("resemble" in str(each.message) for each in caught)
 

@@ -480,8 +480,7 @@ def test_the_papers_density_is_its_objective_within_bounds(width):
 def test_the_declared_model_of_the_paper_is_that_of_a_fit():
     X, y = load_iris(return_X_y=True)
     X, y = StandardScaler().fit_transform(X[::5]), y[::5]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # its objective has no minimum
+    with warnings.catch_warnings(action="ignore"):  # its objective has no minimum
         model = PaperDGPLVMClassifier(2, weight=10.0, standardize=True, random_state=0).fit(X, y)
     fitted = model.model_
     declared = build_paper_model(X, y, n_components=2, weight=10.0)
