@@ -1,9 +1,11 @@
 """Fixtures: samples, short runs, interrupts, checks of full conditionals, and Dask workers."""
 
 import gc
+import sys
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,6 +13,9 @@ import pytest
 from scipy import stats
 from sklearn.datasets import load_iris, load_wine
 from sklearn.model_selection import train_test_split
+
+# Tests import the examples by name.
+sys.path.append(str(Path(__file__).parents[1] / "examples"))
 
 
 @pytest.fixture(scope="session")

@@ -1,9 +1,8 @@
 """The example of a fourth model: its mathematics, and what it gets from the package."""
 
-import sys
 import warnings
-from pathlib import Path
 
+import class_means
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal, norm
@@ -12,9 +11,6 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import cross_val_score
 
 from bsdr_models import StackedClassifier, cross_validated_map, diagnose, plots
-
-sys.path.append(str(Path(__file__).parents[1] / "examples"))
-import class_means
 
 X, y = load_wine(return_X_y=True)
 TRAIN = slice(None, None, 3)

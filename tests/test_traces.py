@@ -1,11 +1,10 @@
 """Trees of traces: predictions by plain Monte Carlo, components, plots, and wrong traces."""
 
-import sys
 import warnings
 from itertools import product
-from pathlib import Path
 
 import arviz as az
+import class_means
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -36,9 +35,6 @@ from bsdr_models.dgplvm.priors import MAP_MEAN_VARIANCE
 from bsdr_models.dgplvm.trees import SPEC as DGPLVM
 from bsdr_models.inference.spec import ModelSpec, find_spec
 from tests.toys import BUILDS, FAST, scaled_iris
-
-sys.path.append(str(Path(__file__).parents[1] / "examples"))
-import class_means
 
 X, Y = scaled_iris()
 NEW, Y_NEW = scaled_iris(start=1, step=7)
