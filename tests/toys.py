@@ -1,5 +1,7 @@
 """Small data, models and helpers that tests of several folders share."""
 
+import subprocess
+import sys
 from functools import partial, wraps
 
 from pytensor.compile.mode import Mode
@@ -39,6 +41,12 @@ def scaled_iris(start=0, step=5):
     """Some samples of iris, scaled by all, and their classes."""
     X, y = load_iris(return_X_y=True)
     return scale(X)[start::step], y[start::step]
+
+
+def run_fresh(code, *arguments):
+    """Run code in a new interpreter; what it prints."""
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=600).stdout
 
 
 def stopped(function, call, calls=None):
