@@ -43,6 +43,13 @@ def scaled_iris(start=0, step=5):
     return scale(X)[start::step], y[start::step]
 
 
+def with_value(X, value):
+    """Samples with another value in one place."""
+    X = X.copy()
+    X[3, 1] = value
+    return X
+
+
 def run_fresh(code, *arguments):
     """Run code in a new interpreter; what it prints."""
     command = [sys.executable, "-c", code, *arguments]

@@ -10,18 +10,13 @@ from bsdr_models.dgplvm.problem import Objective
 from bsdr_models.papers import PaperDGPLVMClassifier
 from bsdr_models.papers.bm2pca import mean_field
 from bsdr_models.papers.bsdr import gibbs
+from tests.toys import with_value
 
 pytestmark = [
     pytest.mark.usefixtures("short_runs"),
     pytest.mark.filterwarnings("ignore:the chains have not mixed"),
     pytest.mark.filterwarnings("ignore:R-hat of the identified quantities"),
 ]
-
-
-def with_value(X, value):
-    X = X.copy()
-    X[3, 1] = value
-    return X
 
 
 # ------------------------------------------------------------------------------------------ BSDR
