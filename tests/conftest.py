@@ -49,6 +49,15 @@ def overlapping():
     return X, y
 
 
+@pytest.fixture(scope="session")
+def classes():
+    """Three overlapping classes, 60 samples of 5 features."""
+    rng = np.random.default_rng(3)
+    index = np.arange(60) % 3
+    centres = 1.5 * rng.standard_normal((3, 5))
+    return rng.standard_normal((60, 5)) + centres[index], np.array(["a", "b", "c"])[index]
+
+
 # Draws of all chains, rounds of the warm-up, trajectories of each, folds and their trajectories.
 SHORT_RUNS = {
     "bsdr.engines._DRAWS": 64,

@@ -82,15 +82,6 @@ def compare(X, y, models=None, **options):
     return compare_models(X, y, models=short | (models or {}), **options)
 
 
-@pytest.fixture(scope="module")
-def classes():
-    """Three overlapping classes, 60 samples of 5 features."""
-    rng = np.random.default_rng(3)
-    index = np.arange(60) % 3
-    centres = 1.5 * rng.standard_normal((3, 5))
-    return rng.standard_normal((60, 5)) + centres[index], np.array(["a", "b", "c"])[index]
-
-
 def test_scores_are_those_of_held_out_predictions(classes):
     X, y = classes
     table = compare(X, y, cv=FOLDS).table
