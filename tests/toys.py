@@ -4,6 +4,7 @@ import subprocess
 import sys
 from functools import partial, wraps
 
+import numpy as np
 from pytensor.compile.mode import Mode
 from sklearn.datasets import load_iris
 from sklearn.preprocessing import scale
@@ -41,6 +42,25 @@ def scaled_iris(start=0, step=5):
     """Some samples of iris, scaled by all, and their classes."""
     X, y = load_iris(return_X_y=True)
     return scale(X)[start::step], y[start::step]
+
+
+def random_point(model, rng):
+    """Values of every free variable, on the scale of the model."""
+    sizes = {name: len(values) for name, values in model.coords.items()}
+    point = {}
+    for variable in model.free_RVs:
+        shape = tuple(sizes[axis] for axis in model.named_vars_to_dims.get(variable.name, ()))
+        positive = "precision" in variable.name or "scale" in variable.name
+        point[variable.name] = rng.gamma(3.0, size=shape) if positive else rng.normal(size=shape)
+    return point
+
+
+def on_value_scale(model, point):
+    """A point as PyMC samples it: of precisions the logarithms."""
+    return {
+        name: np.log(point[name[: -len("_log__")]]) if name.endswith("_log__") else point[name]
+        for name in (variable.name for variable in model.continuous_value_vars)
+    }
 
 
 def with_value(X, value):

@@ -29,7 +29,7 @@ from bsdr_models.papers.bm2pca.model import (
 from bsdr_models.papers.bm2pca.model import (
     build_model as build_paper_model,
 )
-from tests.toys import FAST
+from tests.toys import FAST, on_value_scale, random_point
 
 N, D, R = 6, 5, 2
 COST, EPSILON = 1.7, 0.4
@@ -61,25 +61,6 @@ def declare(X, y, target, *, priors=PAPER, **options):
         return build_paper_model(X, y, target=target, **options)
     labels = np.where(y == 0, -1, y > 0)
     return build_paper_model(X, labels, target="multilabel", unlabeled=-1, **options)
-
-
-def random_point(model, rng):
-    """Values of every free variable, on the scale of the model."""
-    sizes = {name: len(values) for name, values in model.coords.items()}
-    point = {}
-    for variable in model.free_RVs:
-        shape = tuple(sizes[axis] for axis in model.named_vars_to_dims.get(variable.name, ()))
-        positive = "precision" in variable.name or "scale" in variable.name
-        point[variable.name] = rng.gamma(3.0, size=shape) if positive else rng.normal(size=shape)
-    return point
-
-
-def on_value_scale(model, point):
-    """PyMC samples precisions of the marginal model on the log scale."""
-    return {
-        name: np.log(point[name[: -len("_log__")]]) if name.endswith("_log__") else point[name]
-        for name in (variable.name for variable in model.continuous_value_vars)
-    }
 
 
 def normal(value, mean, precision):

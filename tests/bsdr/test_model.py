@@ -17,7 +17,7 @@ from bsdr_models.bsdr.model import _centre, build_model, log_choice_probability,
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.papers.bsdr import build_model as build_paper_model
 from bsdr_models.papers.bsdr.priors import Priors
-from tests.toys import FAST
+from tests.toys import FAST, on_value_scale, random_point
 
 N, D, R, K = 7, 4, 2, 3
 PRIORS = Priors(
@@ -33,7 +33,6 @@ PRIORS = Priors(
 )
 KINDS = ("entrywise", "columnwise", "rowwise")
 TARGETS = ("multiclass", "multilabel", "regression")
-GROUP_SHAPE = {"entrywise": (D, R), "columnwise": (R,), "rowwise": (D,)}
 
 
 def toy(target, rng):
@@ -43,21 +42,6 @@ def toy(target, rng):
     if target == "multilabel":
         return X, rng.integers(0, 2, size=(N, K))
     return X, rng.normal(size=(N, K))
-
-
-def random_point(kind, target, rng):
-    """Values of all free variables, untransformed."""
-    point = {
-        "projection": rng.normal(size=(D, R)),
-        "weights": rng.normal(size=(R, K)),
-        "bias": rng.normal(size=K),
-        "latent_offset": rng.normal(size=(N, R)),
-    }
-    if kind != "entrywise":
-        point["projection_precision"] = rng.gamma(3.0, size=GROUP_SHAPE[kind])
-    if target == "regression":
-        point["noise_precision"] = rng.gamma(3.0, size=K)
-    return point
 
 
 def gamma_log_density(value, shape, rate):
@@ -110,14 +94,10 @@ def test_log_density_is_the_joint(kind, target):
     )
     log_density = model.compile_logp(jacobian=False, **FAST)
     for _ in range(2):
-        point = random_point(kind, target, rng)
+        point = random_point(model, rng)
         expected = joint_log_density(point, X, y, kind, target)
-        # PyMC samples log precisions.
-        values = {
-            name: np.log(point[name[: -len("_log__")]]) if name.endswith("_log__") else point[name]
-            for name in (variable.name for variable in model.continuous_value_vars)
-        }
-        np.testing.assert_allclose(log_density(values), expected, rtol=1e-9)
+        found = log_density(on_value_scale(model, point))
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
 @pytest.mark.slow
