@@ -63,6 +63,13 @@ def on_value_scale(model, point):
     }
 
 
+def random_values(model, seed, size=0.4):
+    """Values of all free variables as PyMC samples them, of some size."""
+    rng = np.random.default_rng(seed)
+    start = model.initial_point()
+    return {name: size * rng.standard_normal(value.shape) for name, value in start.items()}
+
+
 def with_value(X, value):
     """Samples with another value in one place."""
     X = X.copy()

@@ -32,7 +32,7 @@ from bsdr_models.papers import PaperDGPLVMClassifier
 from bsdr_models.papers.dgplvm.map import fit_paper, kernel_mapping
 from bsdr_models.papers.dgplvm.model import RAW_SCALE
 from bsdr_models.papers.dgplvm.model import build_model as build_paper_model
-from tests.toys import FAST
+from tests.toys import FAST, random_values
 
 PRIORS = DGPLVMPriors(
     signal_variance=LogNormal(0.4, 0.5),
@@ -168,13 +168,6 @@ def log_density_of(model, names, point):
     """The sum of the log densities of variables and potentials."""
     chosen = [model[name] for name in names]
     return model.compile_logp(chosen, jacobian=False, **FAST)(point)
-
-
-def random_values(model, seed):
-    """Values of all free variables as PyMC samples them, of order one."""
-    rng = np.random.default_rng(seed)
-    start = model.initial_point()
-    return {name: 0.4 * rng.standard_normal(value.shape) for name, value in start.items()}
 
 
 def values_of(model, names, point):
