@@ -4,7 +4,6 @@ import math
 
 import mpmath
 import numpy as np
-import pandas as pd
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
@@ -287,37 +286,6 @@ def test_prior_predictive_samples_have_their_covariance():
 # Input
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"X": np.ones(5)}, "Expected 2D array"),
-        ({"X": np.full((6, 2), np.nan)}, "NaN"),
-        ({"y": [0, 1]}, "samples"),
-        ({"y": 1.0}, "samples"),
-        ({"y": [0] * 6}, "two classes"),
-        ({"y": [0.0, np.inf, 1.0, 0.0, 1.0, 1.0]}, "infinity"),
-        ({"y": [[0, 1], [1, 0]] * 3}, "target='multilabel'"),
-        ({"target": "multilabel"}, "target='multilabel'"),
-        ({"y": [0, 1, 2] * 2, "target": "binary"}, "two classes"),
-        ({"target": "classes"}, "target must be one of"),
-        ({"epsilon": -1.0, "target": "regression"}, "epsilon must be"),
-        ({"augmented": True, "target": "regression"}, "of signs"),
-        ({"n_components": 0}, "n_components"),
-        ({"n_components": 3}, "n_components"),
-        ({"n_components": 1.5}, "n_components"),
-        ({"C": 0.0}, "C must be a float in the range"),
-        ({"C": np.inf}, "C must be a float in the range"),
-        ({"C": "cv"}, "C must be a float in the range"),
-    ],
-)
-def test_invalid_arguments_raise(change, message):
-    good = {"X": np.eye(6, 2), "y": [0, 1, 1, 0, 1, 1], "n_components": 1}
-    arguments = good | change
-    X, y = arguments.pop("X"), arguments.pop("y")
-    with pytest.raises(ValueError, match=message):
-        build_paper_model(X, y, **arguments)
-
-
 REAL = [0.5, np.nan, -0.3, 1.2, 0.0, 2.0]
 
 
@@ -446,17 +414,6 @@ def test_pseudo_posterior_is_that_of_the_engine(case, n_components):
         assert posterior[variable.name].dims == ("chain", "draw", *axes)
         for axis in axes:
             assert posterior[axis].values.tolist() == list(declared.coords[axis])
-
-
-def test_names_dims_and_coordinates():
-    X = pd.DataFrame(np.random.default_rng(0).normal(size=(4, 2)), columns=["width", "length"])
-    model = build_paper_model(X, ["b", "a", "c", "a"], n_components=1)
-    assert model.coords["feature"] == ("width", "length")
-    assert model.coords["outcome"] == ("a", "b", "c")
-    np.testing.assert_array_equal(
-        model["y_data"].get_value(), [[-1, 1, -1], [1, -1, -1], [-1, -1, 1], [1, -1, -1]]
-    )
-    assert set(SPEC.identified) <= {v.name for v in model.free_RVs + model.deterministics}
 
 
 def effects_of_whitened_features(model, point):

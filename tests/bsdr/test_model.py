@@ -5,7 +5,6 @@ import math
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
@@ -13,8 +12,7 @@ import pytest
 from scipy import stats
 from scipy.special import log_ndtr
 
-from bsdr_models.bsdr.model import _centre, build_model, log_choice_probability, log_phi
-from bsdr_models.bsdr.priors import HierarchicalPriors
+from bsdr_models.bsdr.model import _centre, log_choice_probability, log_phi
 from bsdr_models.papers.bsdr import build_model as build_paper_model
 from bsdr_models.papers.bsdr.priors import Priors
 from tests.toys import FAST, on_value_scale, random_point
@@ -201,39 +199,3 @@ def test_augmented_parametrisation_draws_targets_from_its_utilities(target):
         np.testing.assert_array_equal(values, drawn.prior["utilities"].values > 0)
     else:
         assert values.shape == (1, 30, N, K)
-
-
-def test_names_dims_and_coordinates():
-    X = pd.DataFrame(np.random.default_rng(0).normal(size=(4, 2)), columns=["width", "length"])
-    model = build_model(X, ["b", "a", "c", "a"])
-    assert model.coords["feature"] == ("width", "length")
-    assert model.coords["outcome"] == ("a", "b", "c")
-    assert model.named_vars_to_dims["coef"] == ("feature", "outcome")
-    np.testing.assert_array_equal(model["y_data"].get_value(), [1, 0, 2, 0])
-    assert build_model(X.values, [0.5, 1, 2, 3], target="regression").coords["outcome"] == ("y0",)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"X": np.ones(5)}, "Expected 2D array"),
-        ({"X": np.full((3, 2), np.nan)}, "NaN"),
-        ({"y": [0, 1]}, "samples and y has"),
-        ({"y": [0, 0, 0]}, "two classes"),
-        ({"y": [0.0, np.inf, 1.0]}, "infinity"),
-        ({"y": [[0], [1], [2]]}, "vector"),
-        ({"y": [0, 1, 1], "target": "multilabel"}, "matrix"),
-        ({"y": [[0], [1], [2]], "target": "multilabel"}, "0 and 1"),
-        *(({"n_components": r}, "n_components") for r in (0, 3, 1.5)),
-        ({"priors": Priors()}, "must be a HierarchicalPriors"),
-        ({"priors": HierarchicalPriors(), "n_components": 1}, "must be a Priors"),
-        ({"target": "ordinal"}, "target"),
-    ],
-)
-def test_bad_input_raises(change, message):
-    good = {"X": np.eye(3, 2), "y": [0, 1, 1]}
-    arguments = good | change
-    X, y = arguments.pop("X"), arguments.pop("y")
-    build = build_paper_model if "n_components" in arguments else build_model
-    with pytest.raises(ValueError, match=message):
-        build(X, y, **arguments)

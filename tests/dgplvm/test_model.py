@@ -4,7 +4,6 @@ import warnings
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
@@ -218,18 +217,6 @@ def test_new_samples_are_equation_14():
     np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"X_new": np.ones((2, 3))}, "X_new has 3 features"),
-        ({"classifier": True, "unlabeled": 2}, "a label of every sample"),
-    ],
-)
-def test_invalid_variants_raise(changes, message):
-    with pytest.raises(ValueError, match=message):
-        build_paper_model(features(), np.arange(9) % 3, n_components=1, **changes)
-
-
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_find_map_ends_at_the_mode_of_the_engine(training_of):
@@ -265,17 +252,6 @@ def test_find_map_ends_at_the_mode_of_the_engine(training_of):
     assert min(found) > density(at_mode) - 1e-3
 
 
-def test_names_dims_and_coordinates():
-    table = pd.DataFrame(features(), columns=list("pqrs"))
-    model = build_model(table, THREE, n_components=2, unlabeled="?")
-    assert [variable.name for variable in model.free_RVs] == ["latent_raw", *KERNEL]
-    assert model.named_vars_to_dims["latent"] == ("obs", "component")
-    assert model.coords["feature"] == tuple("pqrs")
-    assert model.coords["outcome"] == ("a", "b", "c")
-    np.testing.assert_array_equal(model["X"].data, features())
-    np.testing.assert_array_equal(model["y_data"].data, [1, -1, 0, 1, 2, 0, -1, 1, 0])
-
-
 def test_nan_marks_missing_labels():
     given = np.where(TWO == 7, 1.0, 0.0)
     given[3] = np.nan
@@ -291,33 +267,6 @@ def test_initial_point_separates_the_classes():
         assert np.isfinite(model.compile_logp(**FAST)(point)), case
         of_prior = pm.draw(model["criterion"], draws=20, random_seed=2, **FAST)
         assert criterion_of(model)(**point) < np.median(of_prior), case
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"n_components": 2, "criterion": "trace_ratio"}, "needs n_components <= 1"),
-        ({"n_components": 5}, "integer from 1 to 4"),
-        ({"weight": np.inf}, "weight must be"),
-        ({"weight": -1.0}, "'weight' parameter of DGPLVMPriors must be"),
-        ({"width": 0.0}, "width must be"),
-        ({"map_noise": 0.0}, "map_noise must be"),
-        ({"criterion": "inverse_trace", "n_components": 2}, "needs n_components <= 1"),
-        ({"criterion": "best"}, "'criterion' parameter of DGPLVMPriors must be"),
-        ({"target": "regression"}, "'multiclass' and 'binary' only"),
-        ({"y": np.arange(9) % 3, "target": "binary"}, "needs two classes"),
-        ({"y": TWO[:-1]}, "X has 9 samples and y has shape"),
-        ({"y": np.zeros(9)}, "at least two classes"),
-        ({"y": TWO, "unlabeled": 7}, "at least two classes"),
-        ({"X": np.ones((9, 4))}, "all samples of X are equal"),
-        ({"X": np.full((9, 4), np.nan)}, "X contains NaN"),
-        ({"X": features()[:3], "y": TWO[:3], "n_components": 3, "criterion": "total"}, "2 at most"),
-    ],
-)
-def test_invalid_input_raises(changes, message):
-    options = {"X": features(), "y": TWO, "n_components": 1} | changes
-    with pytest.raises(ValueError, match=message):
-        build(options.pop("X"), options.pop("y"), **options)
 
 
 # The hand-written density.
