@@ -23,7 +23,7 @@ QUICK := PYTENSOR_FLAGS=mode=FAST_COMPILE,cxx=
 LOWEST_TESTS := $(addprefix tests/,contract/test_estimators.py contract/test_tables.py inference/test_datatree.py \
 	inference/test_engines.py inference/test_tasks.py plots/test_every_picture.py \
 	test_dask_arrays.py test_persistence.py) \
-	$(wildcard tests/*/test_model.py)
+	tests/agreement/test_declared_input.py $(wildcard tests/*/test_model.py)
 # Folder of the archives that `package` builds; a temporary one if not named.
 DIST ?=
 # Fits of bench-full side by side, of one thread each; -1 is all cores.

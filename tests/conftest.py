@@ -1,9 +1,11 @@
 """Fixtures: samples, short runs, interrupts, checks of full conditionals, and Dask workers."""
 
 import gc
+import sys
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,6 +13,9 @@ import pytest
 from scipy import stats
 from sklearn.datasets import load_iris, load_wine
 from sklearn.model_selection import train_test_split
+
+# Tests import the examples by name.
+sys.path.append(str(Path(__file__).parents[1] / "examples"))
 
 
 @pytest.fixture(scope="session")
@@ -42,6 +47,15 @@ def overlapping():
     y = np.arange(90) % 3
     X = rng.standard_normal((90, 5)) + 2.0 * np.eye(3)[y] @ rng.standard_normal((3, 5))
     return X, y
+
+
+@pytest.fixture(scope="session")
+def classes():
+    """Three overlapping classes, 60 samples of 5 features."""
+    rng = np.random.default_rng(3)
+    index = np.arange(60) % 3
+    centres = 1.5 * rng.standard_normal((3, 5))
+    return rng.standard_normal((60, 5)) + centres[index], np.array(["a", "b", "c"])[index]
 
 
 # Draws of all chains, rounds of the warm-up, trajectories of each, folds and their trajectories.
@@ -165,16 +179,11 @@ def assert_finite():
 def interrupt(monkeypatch):
     """Interrupt a function at one of its calls; the list that is returned grows with them."""
 
+    from tests.toys import stopped  # imports PyMC
+
     def plant(module, name, call):
-        function, calls = getattr(module, name), []
-
-        def tired(*args, **kwargs):
-            calls.append(1)
-            if len(calls) == call:
-                raise KeyboardInterrupt
-            return function(*args, **kwargs)
-
-        monkeypatch.setattr(module, name, tired)
+        calls = []
+        monkeypatch.setattr(module, name, stopped(getattr(module, name), call, calls))
         return calls
 
     return plant

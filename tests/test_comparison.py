@@ -82,15 +82,6 @@ def compare(X, y, models=None, **options):
     return compare_models(X, y, models=short | (models or {}), **options)
 
 
-@pytest.fixture(scope="module")
-def classes():
-    """Three overlapping classes, 60 samples of 5 features."""
-    rng = np.random.default_rng(3)
-    index = np.arange(60) % 3
-    centres = 1.5 * rng.standard_normal((3, 5))
-    return rng.standard_normal((60, 5)) + centres[index], np.array(["a", "b", "c"])[index]
-
-
 def test_scores_are_those_of_held_out_predictions(classes):
     X, y = classes
     table = compare(X, y, cv=FOLDS).table
@@ -210,20 +201,11 @@ def test_an_interrupt_before_the_first_fold_ends_the_comparison(classes):
 class Stopped(GaussianNB):
     """Stopped by the user in one of its fits."""
 
-    fits = 0
-    last = 0
-
-    def fit(self, X, y):
-        Stopped.fits += 1
-        if Stopped.fits == Stopped.last:
-            raise KeyboardInterrupt
-        return super().fit(X, y)
-
 
 @pytest.mark.parametrize("n_done", [1, 4])
-def test_an_interrupt_leaves_the_folds_that_are_complete(classes, n_done):
+def test_an_interrupt_leaves_the_folds_that_are_complete(classes, interrupt, n_done):
     folds = list(StratifiedKFold(5, shuffle=True, random_state=5).split(*classes))
-    Stopped.fits, Stopped.last = 0, n_done + 1
+    interrupt(Stopped, "fit", n_done + 1)
     models = all_by(GaussianNB()) | {"D-GPLVM": Stopped()}
     with pytest.warns(UserWarning, match=f"interrupted: the scores are those of {n_done} of 5"):
         found = compare(*classes, models, cv=folds)

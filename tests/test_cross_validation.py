@@ -35,15 +35,6 @@ FOLDS = StratifiedKFold(4, shuffle=True, random_state=5)
 LDA = make_pipeline(StandardScaler(), LinearDiscriminantAnalysis())
 
 
-@pytest.fixture(scope="module")
-def classes():
-    """Three overlapping classes, 60 samples of 5 features."""
-    rng = np.random.default_rng(3)
-    y = np.repeat(["a", "b", "c"], 20)
-    centres = 2.0 * rng.standard_normal((3, 5))
-    return rng.standard_normal((60, 5)) + centres[np.repeat(np.arange(3), 20)], y
-
-
 def test_constant_features_are_named_once(classes):
     X, y = classes
     X = np.column_stack([X, np.ones(len(X)), np.arange(len(X)) == 0])  # the last in most folds
@@ -188,6 +179,5 @@ def test_a_fold_that_shows_no_signal_alone_does_not_warn():
     folds = list(PredefinedSplit(np.arange(36) % 5).split(X))
     with pytest.warns(match="no evidence"):
         _ = [clone(model).fit(X[train], y[train]) for train, _ in folds]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         cross_validated_map(model, X, y, cv=folds)

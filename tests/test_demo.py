@@ -1,14 +1,8 @@
 """The demo runs from its command line and writes its files."""
 
-import sys
-from pathlib import Path
-
 import pytest
-import xarray as xr
-
-sys.path.append(str(Path(__file__).parents[1] / "examples"))
-
 import wine as demo
+import xarray as xr
 
 
 @pytest.mark.slow

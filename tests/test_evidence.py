@@ -16,8 +16,7 @@ from bsdr_models.papers.bsdr.priors import SAMPLING
 @pytest.fixture(autouse=True)
 def quiet():
     """Fits of noise and short chains warn, which is right and not asked here."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         yield
 
 

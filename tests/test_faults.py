@@ -188,12 +188,6 @@ def test_what_runs_in_parallel_changes_no_bit(name):
         np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize("n_jobs", [0, 1.5, "all", True])
-def test_a_number_of_workers_that_makes_no_sense(n_jobs):
-    with pytest.raises(ValueError, match="'n_jobs' parameter"):
-        BM2PCAClassifier(n_jobs=n_jobs).fit(X, y)
-
-
 # ------------------------------------------------------------------------------- said on the way
 
 

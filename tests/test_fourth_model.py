@@ -1,9 +1,8 @@
 """The example of a fourth model: its mathematics, and what it gets from the package."""
 
-import sys
 import warnings
-from pathlib import Path
 
+import class_means
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal, norm
@@ -12,9 +11,6 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import cross_val_score
 
 from bsdr_models import StackedClassifier, cross_validated_map, diagnose, plots
-
-sys.path.append(str(Path(__file__).parents[1] / "examples"))
-import class_means
 
 X, y = load_wine(return_X_y=True)
 TRAIN = slice(None, None, 3)
@@ -101,8 +97,7 @@ def test_it_has_what_all_models_have(model):
     assert model.coef_.shape == (3, 13)
     estimator = class_means.ClassMeansClassifier(random_state=0)
     assert cross_val_score(estimator, X[TRAIN], y[TRAIN], cv=3).mean() > 0.9
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         assert cross_validated_map(estimator, X[TRAIN], y[TRAIN], cv=3) is not None
     stack = StackedClassifier([("means", estimator)], random_state=0).fit(X[TRAIN], y[TRAIN])
     assert stack.score(X, y) > 0.9

@@ -1,7 +1,6 @@
 """What importing the package and its mathematics loads."""
 
 import ast
-import subprocess
 import sys
 import tomllib
 from functools import cache
@@ -9,6 +8,8 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
+
+from tests.toys import run_fresh
 
 ROOT = Path(__file__).parents[1]
 # Packages that another one brings; packages of an optional extra.
@@ -21,13 +22,6 @@ BROUGHT_BY = {
 }
 OPTIONAL = {"dask", "distributed", "nutpie", "polars", "zarr"}
 HEAVY = {"pymc", "pytensor", "arviz", "arviz_base", "sklearn", "matplotlib"}
-
-
-def run_fresh(code):
-    """Run code in a new interpreter; what it prints."""
-    return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
-    ).stdout
 
 
 def test_importing_the_package_is_quick_and_loads_little():

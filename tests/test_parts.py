@@ -5,15 +5,14 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from pytensor.compile.mode import Mode
 from scipy import integrate, stats
 from sklearn.datasets import load_wine
 from sklearn.metrics import pairwise_distances
 from sklearn.preprocessing import scale
 
 from bsdr_models import SupervisedWhitening, parts
+from tests.toys import FAST
 
-FAST = {"mode": Mode("py", None)}
 ETA = np.array([[[0.3, -1.2, 0.8], [4.0, 0.0, -2.0]], [[0.0, 0.0, 0.0], [-1.0, 2.5, 2.0]]])
 
 

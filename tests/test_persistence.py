@@ -7,7 +7,6 @@ import pickle
 import random
 import socket
 import stat
-import subprocess
 import sys
 import warnings
 from contextlib import suppress
@@ -25,7 +24,6 @@ import pandas as pd
 import pytest
 import skops.io
 import xarray as xr
-from pytensor.compile.mode import Mode
 from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.datasets import load_iris
@@ -52,6 +50,7 @@ from bsdr_models.bm2pca import subspace
 from bsdr_models.bsdr import Kernel
 from bsdr_models.dgplvm import gp_classifier
 from bsdr_models.papers import PaperBM2PCAClassifier, PaperBSDRClassifier, PaperDGPLVMClassifier
+from tests.toys import FAST, run_fresh
 
 pytestmark = pytest.mark.usefixtures("short_runs")
 
@@ -323,9 +322,7 @@ def test_another_process_gives_the_same_bits_and_compiles_nothing(tmp_path):
         model.save(path)
         models.append(model)
     np.save(tmp_path / "X.npy", X)
-    code = [sys.executable, "-c", FRESH, str(tmp_path / "X.npy"), *paths]
-    done = subprocess.run(code, capture_output=True, text=True, check=True, timeout=300)
-    assert done.stdout.split() == []
+    assert run_fresh(FRESH, str(tmp_path / "X.npy"), *paths).split() == []
     for model, path in zip(models, paths, strict=True):
         want = [model.predict(X), model.predict_proba(X), *model.transform(X, return_cov=True)]
         with np.load(f"{path}.npz") as got:
@@ -337,7 +334,7 @@ def test_the_declared_model_of_a_loaded_one(small, tmp_path):
     want, got = small[0].model_, reloaded(small[0], tmp_path).model_
     assert got.named_vars.keys() == want.named_vars.keys()
     point = want.initial_point(random_seed=0)
-    first, second = (m.compile_logp(mode=Mode("py", None))(point).item() for m in (want, got))
+    first, second = (m.compile_logp(**FAST)(point).item() for m in (want, got))
     assert_same(second, first)
 
 

@@ -36,8 +36,7 @@ def subjects(icc, seed=0, n=24, m=5, d=50):
 
 def noticed(X, classes, outputs=None):
     """Whether a fit to such targets would warn."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as caught:
         outputs = np.empty((len(X), 0)) if outputs is None else outputs
         warn_of_replicates(scale(X), classes, outputs)
     assert all(MESSAGE in str(each.message) for each in caught)
@@ -219,8 +218,7 @@ class TestIndependentSamples:
     def test_too_few_samples_or_none_that_differ(self):
         X, subject = subjects(0.86)
         assert not noticed(X[:7], subject[:7] % 2)
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
+        with warnings.catch_warnings(action="error"):
             warn_of_replicates(np.zeros((20, 3)), np.arange(20) % 2, np.empty((20, 0)))
             warn_of_replicates(X, np.full(120, -1), np.empty((120, 0)))
             partly = np.stack([np.arange(120) % 4 // 2, -np.ones(120, dtype=int)], axis=1)

@@ -204,17 +204,9 @@ class TestEstimator:
         np.testing.assert_array_equal(other.predict_proba(X), wine.predict_proba(X))
 
     @pytest.mark.parametrize("n_fits", [0, 4])
-    def test_an_interrupt_leaves_no_fit(self, monkeypatch, n_fits):
+    def test_an_interrupt_leaves_no_fit(self, interrupt, n_fits):
         """The fit of a member, or one of its refits."""
-        fit, calls = GaussianNB.fit, []
-
-        def stop(self, X, y):
-            calls.append(1)
-            if len(calls) > n_fits:
-                raise KeyboardInterrupt
-            return fit(self, X, y)
-
-        monkeypatch.setattr(GaussianNB, "fit", stop)
+        interrupt(GaussianNB, "fit", n_fits + 1)
         model = StackedClassifier(MEMBERS[1:], random_state=0)
         with pytest.raises(KeyboardInterrupt):
             model.fit(X, Y)

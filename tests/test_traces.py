@@ -1,24 +1,20 @@
 """Trees of traces: predictions by plain Monte Carlo, components, plots, and wrong traces."""
 
-import sys
 import warnings
 from itertools import product
-from pathlib import Path
 
 import arviz as az
+import class_means
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pymc as pm
 import pytest
 import xarray as xr
-from pytensor.compile.mode import Mode
 from scipy.spatial.distance import cdist, pdist
 from scipy.special import expit, ndtr, softmax
 from scipy.stats import norm
-from sklearn.datasets import load_iris
 from sklearn.model_selection import LeaveOneOut
-from sklearn.preprocessing import scale
 
 from bsdr_models import (
     BM2PCAClassifier,
@@ -38,17 +34,10 @@ from bsdr_models.dgplvm.gp_classifier import fit_gp_classifier
 from bsdr_models.dgplvm.priors import MAP_MEAN_VARIANCE
 from bsdr_models.dgplvm.trees import SPEC as DGPLVM
 from bsdr_models.inference.spec import ModelSpec, find_spec
+from tests.toys import BUILDS, FAST, scaled_iris
 
-sys.path.append(str(Path(__file__).parents[1] / "examples"))
-import class_means
-
-FAST = {"mode": Mode("py", None)}
-X, Y = load_iris(return_X_y=True)
-X = scale(X)
-NEW = X[1::7]
-Y_NEW = Y[1::7]
-X = X[::5]
-Y = Y[::5]
+X, Y = scaled_iris()
+NEW, Y_NEW = scaled_iris(start=1, step=7)
 SETS = np.column_stack([Y > 0, Y == 1]).astype(int)
 HEAVY = papers.bsdr.Priors(weight_shape=3.0, bias_shape=3.0, projection_shape=3.0, latent_scale=0.4)
 
@@ -268,8 +257,7 @@ def test_components_are_aligned(paper_trace, paper_tree):
 @pytest.mark.parametrize("y", [Y, Y > 0], ids=["three", "two"])
 def test_the_tree_of_a_fit_is_that_of_its_trace(folder, spec, y):
     """Of Gibbs sampling; draws that are aligned stay as they are, up to rotation or sign."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # short chains
+    with warnings.catch_warnings(action="ignore"):  # short chains
         sampling = Sampling(draws=20, tune=10, chains=2)
         own = folder.fit(X, y, n_components=2, inference="gibbs", sampling=sampling, random_state=0)
     tree = from_trace(own, X, y, spec, inference_method="gibbs")
@@ -470,19 +458,9 @@ def test_constants_of_dgplvm_cannot_be_set():
             pm.set_data({"X": X + 1.0})
 
 
-@pytest.mark.parametrize(
-    "build",
-    [
-        bsdr.build_model,
-        papers.bsdr.build_model,
-        bm2pca.build_model,
-        papers.bm2pca.build_model,
-        dgplvm.build_model,
-        papers.dgplvm.build_model,
-    ],
-)
-def test_minibatches_are_refused(build):
+@pytest.mark.parametrize("name", BUILDS)
+def test_minibatches_are_refused(name):
     batch_X, batch_y = pm.Minibatch(X, Y, batch_size=10)
     for arguments in ((batch_X, batch_y), (X, batch_y)):
         with pytest.raises(ValueError, match=r"not pm\.Minibatch"):
-            build(*arguments, n_components=2)
+            BUILDS[name](*arguments)

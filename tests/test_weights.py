@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
-from pytensor.compile.mode import Mode
 from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.datasets import load_iris
@@ -40,6 +39,7 @@ from bsdr_models.learned_metric import weights as metric_weights
 from bsdr_models.learned_metric.metric import ClassBasis, Metric, named_weights
 from bsdr_models.numerics.latent import relevance
 from bsdr_models.numerics.scaling import Scaler, largest_scaled
+from tests.toys import FAST, random_values
 
 # Few samples are warned of.
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -189,13 +189,18 @@ def test_density_and_coordinates_of_bsdr(target):
         assert_allclose(*(getattr(own, name) for own in coordinates), atol=1e-8)
 
 
+def assert_same_density(*models):
+    points = [random_values(each, seed=3, size=1.0) for each in models]
+    first, second = (each.compile_logp(**FAST)(at) for each, at in zip(models, points, strict=True))
+    assert first == pytest.approx(second)
+
+
 @pytest.mark.parametrize("target", ["multiclass", "regression"])
 def test_pymc_model_of_bsdr(target):
     found, expected = bsdr_problems(target)
     metric = Metric.learn(found.X, ClassBasis.one(N), named_weights("unit"), np.ones(4))
-    values = []
-    for problem in (found, expected):
-        model = declare_hierarchical(
+    models = [
+        declare_hierarchical(
             problem.X,
             problem.y,
             problem.priors,
@@ -204,14 +209,9 @@ def test_pymc_model_of_bsdr(target):
             list("abcd"),
             sample_weight=problem.weights,
         )
-        point = model.initial_point()
-        rng = np.random.default_rng(3)
-        point = {
-            name: np.asarray(v) + 0.3 * rng.standard_normal(np.shape(v))
-            for name, v in point.items()
-        }
-        values.append(model.compile_logp(mode=Mode("py", None))(point))
-    assert values[0] == pytest.approx(values[1])
+        for problem in (found, expected)
+    ]
+    assert_same_density(*models)
 
 
 @pytest.mark.parametrize(("multiclass", "several"), [(0, 0), (0, 1), (1, 0)])
@@ -238,9 +238,8 @@ def test_pymc_model_of_bm2pca(multiclass):
     signs = subspace.signs_of(y, 3)
     metric = Metric.learn(X, ClassBasis.one(N), named_weights("unit"), np.ones(4))
     settings = subspace.Settings(cost=0.7, multiclass=multiclass)
-    values = []
-    for samples, targets in ((X, signs * weights[:, None]), repeated(weights, X, signs)):
-        model = bm2pca_model.declare(
+    models = [
+        bm2pca_model.declare(
             samples,
             targets,
             {"feature": range(4), "outcome": range(3)},
@@ -248,12 +247,9 @@ def test_pymc_model_of_bm2pca(multiclass):
             settings=settings,
             n_components=2,
         )
-        rng = np.random.default_rng(4)
-        point = {
-            name: rng.standard_normal(np.shape(v)) for name, v in model.initial_point().items()
-        }
-        values.append(model.compile_logp(mode=Mode("py", None))(point))
-    assert values[0] == pytest.approx(values[1])
+        for samples, targets in ((X, signs * weights[:, None]), repeated(weights, X, signs))
+    ]
+    assert_same_density(*models)
 
 
 def test_weights_of_a_stack():

@@ -6,40 +6,27 @@ import numpy as np
 import pymc as pm
 import pytest
 import xarray as xr
-from sklearn.datasets import load_iris
 
-from bsdr_models import (
-    BM2PCAClassifier,
-    BM2PCARegressor,
-    BSDRClassifier,
-    BSDRRegressor,
-    DGPLVMClassifier,
-    Sampling,
-)
-from bsdr_models.bm2pca import HingeLoss
-from bsdr_models.papers import PaperBM2PCAClassifier, PaperBSDRClassifier, PaperDGPLVMClassifier
+from tests.agreement.fits import fitted
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
-SHORT = {"sampling": Sampling(draws=100, tune=100, chains=2), "random_state": 0}
-VERY_SHORT = {"sampling": Sampling(draws=20, tune=20, chains=2), "random_state": 0}
-LOSS = HingeLoss(C=1.0, calibrate=False)
 HMC = {"rank", "energy", "loo", "loo_pit", "psense", "ppc"}
-# Models, and which calls take their trees, beside summary, traces and files, which all do.
+# Fits, and which calls take their trees, beside summary, traces and files, which all do.
 ENGINES = {
-    "hmc": (BSDRClassifier(temperature=1.0, **SHORT), HMC),
-    "label sets": (BSDRClassifier(temperature=1.0, **SHORT), HMC),
-    "laplace": (BSDRClassifier(inference="laplace", random_state=0), {"ppc"}),
-    "nuts": (BSDRClassifier(inference="nuts", **VERY_SHORT), HMC - {"psense"}),
-    "conjugate": (BSDRRegressor(random_state=0), {"loo", "loo_pit", "psense", "ppc"}),
-    "mean field": (PaperBSDRClassifier(random_state=0), {"ppc"}),
-    "Gibbs": (PaperBSDRClassifier(inference="gibbs", **SHORT), HMC - {"energy"}),
-    "margins": (BM2PCAClassifier(2, loss=LOSS, random_state=0), set()),
-    "margins, mean field": (PaperBM2PCAClassifier(2, C=1.0, random_state=0), set()),
-    "margins, Gibbs": (PaperBM2PCAClassifier(2, C=1.0, inference="gibbs", **SHORT), {"rank"}),
-    "margins, outputs": (BM2PCARegressor(2, random_state=0), {"ppc"}),
-    "process": (DGPLVMClassifier(random_state=0), set()),
-    "paper's process": (PaperDGPLVMClassifier(random_state=0), set()),
+    "hmc": HMC,
+    "label sets": HMC,
+    "laplace": {"ppc"},
+    "nuts": HMC - {"psense"},
+    "conjugate": {"loo", "loo_pit", "psense", "ppc"},
+    "mean field": {"ppc"},
+    "Gibbs": HMC - {"energy"},
+    "margins": set(),
+    "margins, mean field": set(),
+    "margins, Gibbs": {"rank"},
+    "margins, outputs": {"ppc"},
+    "process": set(),
+    "paper's process": set(),
 }
 # Of a call that lacks what it needs: what the error names.
 LACKS = {
@@ -52,25 +39,14 @@ LACKS = {
 }
 
 
-REGRESSORS = (BSDRRegressor, BM2PCARegressor)
-
-
 @pytest.fixture(scope="module", params=ENGINES)
 def case(request, short_pymc, uncompiled):
     """A fit, its tree, one variable of it with few entries, and the calls that take the tree."""
-    model, works = ENGINES[request.param]
-    X, y = load_iris(return_X_y=True)
-    X = X[::3] + 0.3 * np.random.default_rng(0).standard_normal((50, 4))
-    y = y[::3]
-    if isinstance(model, REGRESSORS):
-        X, y = X[:, :2], X[:, 2:]
-    elif request.param == "label sets":
-        y = np.column_stack([y > 0, y == 1])
     with short_pymc():
-        model.fit(X, y)
+        model = fitted(request.param)
     tree = model.idata_
     name = min(tree["posterior"].data_vars, key=lambda each: tree["posterior"][each].size)
-    return model, tree, [name], works
+    return model, tree, [name], ENGINES[request.param]
 
 
 @pytest.fixture(autouse=True)

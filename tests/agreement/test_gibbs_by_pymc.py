@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 import pymc as pm
 import pytest
-from sklearn.datasets import load_iris
-from sklearn.preprocessing import scale
 
 from bsdr_models import papers
+from tests.toys import scaled_iris
 
 PAGE = Path(__file__).parents[2] / "docs" / "how_to" / "pymc.md"
 SIZE = {"n_components": 2, "n_chains": 1}
@@ -61,8 +60,7 @@ def test_draws_are_those_of_the_sampler_itself(case, uncompiled):
     [code] = re.findall(r"ipython3\n([^`]*class Sweep\(.*?)```", PAGE.read_text(), re.DOTALL)
     page = {}
     exec(code, page)
-    X, y = load_iris(return_X_y=True)
-    model, functions = case(scale(X)[::5], y[::5])
+    model, functions = case(*scaled_iris())
     streams = []
 
     def start(rng):

@@ -3,83 +3,27 @@
 import numpy as np
 import pymc as pm
 import pytest
-from pytensor.compile.mode import Mode
 from sklearn.datasets import load_iris
 
-from bsdr_models import (
-    BM2PCAClassifier,
-    BM2PCARegressor,
-    BSDRClassifier,
-    BSDRRegressor,
-    DGPLVMClassifier,
-    DGPLVMOptimization,
-    Sampling,
-)
-from bsdr_models.bm2pca import HingeLoss
-from bsdr_models.papers import PaperBM2PCAClassifier, PaperBSDRClassifier, PaperDGPLVMClassifier
+from bsdr_models import BSDRClassifier, BSDRRegressor, Sampling
+from bsdr_models.papers import PaperBM2PCAClassifier, PaperBSDRClassifier
+from tests.agreement.fits import fitted, samples
+from tests.toys import FAST
 
-FAST = {"mode": Mode("py", None)}
-SHORT = {"sampling": Sampling(chains=2, draws=100, tune=100), "random_state": 0}
+PAPER = ["mean field", "Gibbs"]
+REGRESSORS = ["conjugate", "margins, outputs"]
 SLOW = pytest.mark.slow
-FULL_RANK = {**SHORT, "temperature": 1.0}
-
-LINEAR = [
-    pytest.param(BSDRClassifier(**FULL_RANK), id="hmc"),
-]
-MAPS = [
-    pytest.param(BSDRClassifier(views={"a": [0, 1], "b": [2, 3]}, **FULL_RANK), id="views"),
-]
-PAPER = [
-    pytest.param(PaperBSDRClassifier(random_state=0), id="mean_field"),
-    pytest.param(PaperBSDRClassifier(inference="gibbs", **SHORT), id="gibbs"),
-]
-REGRESSORS = [
-    pytest.param(BSDRRegressor(random_state=0), id="conjugate"),
-    pytest.param(BM2PCARegressor(2, random_state=0), id="margins-regression"),
-]
-LOSS = HingeLoss(C=1.0, calibrate=False)
-PSEUDO = [
-    pytest.param(BM2PCAClassifier(2, loss=LOSS, random_state=0), id="margins"),
-    pytest.param(PaperBM2PCAClassifier(2, C=1.0, random_state=0), id="paper-margins"),
-]
-GAUSSIAN_PROCESSES = [
-    pytest.param(DGPLVMClassifier(random_state=0), id="process"),
-    pytest.param(
-        PaperDGPLVMClassifier(optimization=DGPLVMOptimization(max_iter=50), random_state=0),
-        id="paper-process",
-        marks=pytest.mark.filterwarnings("ignore"),
-    ),
-]
-FITS = {}
+# PyMC warns that it does not draw the parameters of the kernel anew.
+FROZEN = pytest.param("paper's process", marks=[SLOW, pytest.mark.filterwarnings("ignore")])
 
 
-def quick(models, *ids):
-    """Those of the given names in the fast tests, the others in the slow ones."""
-    return [
-        m if m.id in ids else pytest.param(*m.values, id=m.id, marks=[*m.marks, SLOW])
-        for m in models
-    ]
+def quick(names, *fast):
+    """Fits of the fast tests and the others, of the slow ones."""
+    return [name if name in fast else pytest.param(name, marks=SLOW) for name in names]
 
 
 # Short chains have not mixed; their draws still have to agree with their predictions.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-
-
-def samples(model):
-    """Iris with noise in two halves: classes, or two features given the others."""
-    X, y = load_iris(return_X_y=True)
-    X = X + 0.3 * np.random.default_rng(0).standard_normal(X.shape)
-    if isinstance(model, BSDRRegressor | BM2PCARegressor):
-        X, y = X[:, :2], X[:, 2:]
-    return X[::2], y[::2], X[1::2], y[1::2]
-
-
-def fitted(model):
-    X, y, *_ = samples(model)
-    key = repr(model)
-    if key not in FITS:
-        FITS[key] = model.fit(X, y)
-    return FITS[key]
 
 
 def draw(model, **options):
@@ -116,29 +60,32 @@ def set_samples(model, X, y):
     )
 
 
-@pytest.mark.parametrize("model", quick([*LINEAR, *MAPS, *PAPER]))
-def test_labels_of_training_samples(model):
-    X, y, *_ = samples(model)
-    with fitted(model).model_:
+@pytest.mark.parametrize("name", quick(["hmc", "views", *PAPER]))
+def test_labels_of_training_samples(name):
+    model = fitted(name)
+    X, y, *_ = samples(name)
+    with model.model_:
         assert_right(predict(model), model, X, y, informed=isinstance(model, PaperBSDRClassifier))
 
 
-@pytest.mark.parametrize("model", quick([*LINEAR, *PAPER], "hmc", "mean_field"))
-def test_labels_of_new_samples(model):
+@pytest.mark.parametrize("name", quick(["hmc", *PAPER], "hmc", "mean field"))
+def test_labels_of_new_samples(name):
     """Those of the paper's model have latent coordinates of their own."""
-    _, _, X, y = samples(model)
+    model = fitted(name)
+    _, _, X, y = samples(name)
     own = {"sample_vars": "latent_offset", "var_names": "y"}
-    with fitted(model).model_:
+    with model.model_:
         set_samples(model, X[:40], y[:40])
         drawn = predict(model, **(own if isinstance(model, PaperBSDRClassifier) else {}))
     assert_right(drawn, model, X[:40], y[:40])
 
 
-@pytest.mark.parametrize("model", quick(REGRESSORS))
-def test_means_of_outputs(model):
-    X, _, new, y = samples(model)
+@pytest.mark.parametrize("name", quick(REGRESSORS))
+def test_means_of_outputs(name):
+    model = fitted(name)
+    X, _, new, y = samples(name)
     own = {"sample_vars": "latent_offset", "var_names": "y"}
-    with fitted(model).model_:
+    with model.model_:
         training = predict(model)
         set_samples(model, new, y)
         held_out = predict(model, **({} if isinstance(model, BSDRRegressor) else own))
@@ -162,9 +109,10 @@ def log_likelihood(model):
     return found["y"].values
 
 
-@pytest.mark.parametrize("model", quick([LINEAR[0], *MAPS, REGRESSORS[0]], "conjugate"))
-def test_log_likelihood_is_that_of_the_tree(model):
-    found, tree = log_likelihood(fitted(model)), model.idata_
+@pytest.mark.parametrize("name", quick(["hmc", "views", "conjugate"], "conjugate"))
+def test_log_likelihood_is_that_of_the_tree(name):
+    model = fitted(name)
+    found, tree = log_likelihood(model), model.idata_
     if isinstance(model, BSDRRegressor):
         found = found.sum(axis=-1) - np.log(model.y_scale_).sum()  # of outputs in their own units
     np.testing.assert_allclose(tree["log_likelihood"]["y"], found, atol=2e-6)
@@ -186,12 +134,13 @@ def test_models_have_the_coordinates_of_the_trees(kind):
 
 
 @pytest.mark.filterwarnings("ignore:The effect of Potentials")
-@pytest.mark.parametrize("model", quick(PSEUDO, "margins"))
-def test_class_scores_of_a_pseudo_likelihood(model):
+@pytest.mark.parametrize("name", quick(["margins", "margins, mean field"], "margins"))
+def test_class_scores_of_a_pseudo_likelihood(name):
     """Labels have no draws; class scores do, of new samples too, and agree with predictions."""
-    X, _, new, _ = samples(model)
+    model = fitted(name)
+    X, _, new, _ = samples(name)
     observed = {"samples"} if isinstance(model, PaperBM2PCAClassifier) else set()
-    with fitted(model).model_ as declared:
+    with model.model_ as declared:
         assert {variable.name for variable in declared.observed_RVs} == observed
         found = draw(model)
         drawn = found["posterior_predictive"].to_dataset() if observed else {}
@@ -225,10 +174,11 @@ def assert_scores(scores, model, X, *, informed=False):
 
 
 @pytest.mark.filterwarnings("ignore:The effect of Potentials")
-@pytest.mark.parametrize("model", quick(GAUSSIAN_PROCESSES))
-def test_latent_coordinates_of_a_mode(model):
+@pytest.mark.parametrize("name", [*quick(["process"]), FROZEN])
+def test_latent_coordinates_of_a_mode(name):
     """Nothing is observed; the model maps the mode to the latent coordinates of the tree."""
-    with fitted(model).model_:
+    model = fitted(name)
+    with model.model_:
         assert "posterior_predictive" not in draw(model).children
         names = ["latent", "criterion"]
         found = draw(model, sample_vars=names)["posterior_predictive"]
@@ -244,7 +194,7 @@ def test_draws_by_pymc_hold_every_free_variable(kind, short_pymc):
     options = {"inference": "advi", "sampling": Sampling(draws=20), "random_state": 0}
     if kind is PaperBM2PCAClassifier:
         options["C"] = 1.0
-    X, y, *_ = samples(None)
+    X, y, *_ = samples("hmc")
     with short_pymc():
         model = kind(1, **options).fit(X, y)
     posterior = model.idata_["posterior"]

@@ -8,20 +8,14 @@ import pytensor
 import pytest
 from pymc.model.fgraph import clone_model
 from pymc.variational import ADVI, FullRankADVI
-from pytensor.compile.mode import Mode
-from sklearn.datasets import load_iris
-from sklearn.preprocessing import scale
 
 from bsdr_models import bm2pca, bsdr, dgplvm, papers
 from bsdr_models.parts import multinomial_probit
+from tests.toys import FAST, scaled_iris
 
 QUIET = {"progressbar": False, "random_seed": 0}
-X, Y = load_iris(return_X_y=True)
-X = scale(X)[::5]
-Y = Y[::5]
+X, Y = scaled_iris()
 ONE = {"n_components": 1}
-# Without rewriting, which takes most of the time, and could not add the terms of two models.
-PLAIN = Mode("py", None)
 
 
 def probit(X, y, **options):
@@ -136,7 +130,7 @@ def single_precision(model, trace):
         single = BUILT["build"]()
         start = initial(single)
         outputs = [single.logp(), single.dlogp()]
-        function = single.compile_fn(outputs, inputs=single.value_vars, mode=PLAIN)
+        function = single.compile_fn(outputs, inputs=single.value_vars, **FAST)
         value, gradient = function(start)
     assert {each.dtype.name for each in start.values()} == {"float32"}
     assert value == pytest.approx(density(model), rel=1e-5)
@@ -144,12 +138,12 @@ def single_precision(model, trace):
 
 
 def twice(model, trace):
-    """Two of them in one model, by names."""
+    """Two of them in one model, by names; rewriting could not add the terms of both."""
     with pm.Model() as both:
         for name in ("first", "second"):
             BUILT["build"](name=name)
     assert {each.name.partition("::")[0] for each in both.free_RVs} == {"first", "second"}
-    assert density(both, mode=PLAIN) == pytest.approx(2.0 * density(model))
+    assert density(both, **FAST) == pytest.approx(2.0 * density(model))
 
 
 CALLS = [

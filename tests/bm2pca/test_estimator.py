@@ -183,8 +183,7 @@ def test_probabilities_of_the_paper_are_the_softmax_of_mean_class_scores(target,
         y = scores[:, : 2 if target == "two classes" else 3].argmax(axis=1)
     few = Sampling(draws=20, tune=20, chains=2)
     model = PaperBM2PCAClassifier(3, inference=inference, sampling=few, max_iter=50, random_state=0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # short chains and ascents
+    with warnings.catch_warnings(action="ignore"):  # short chains and ascents
         model.fit(X[:40], y[:40])
     scaled = (X - model.mean_) / model.scale_
     mean = model.idata_["posterior"].dataset.mean(("chain", "draw"))

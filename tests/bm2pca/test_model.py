@@ -4,13 +4,11 @@ import math
 
 import mpmath
 import numpy as np
-import pandas as pd
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
 from arviz_stats.base import array_stats
-from pytensor.compile.mode import Mode
 from scipy import stats
 from sklearn.datasets import load_wine
 from sklearn.preprocessing import StandardScaler
@@ -30,6 +28,7 @@ from bsdr_models.papers.bm2pca.model import (
 from bsdr_models.papers.bm2pca.model import (
     build_model as build_paper_model,
 )
+from tests.toys import FAST, on_value_scale, random_point
 
 N, D, R = 6, 5, 2
 COST, EPSILON = 1.7, 0.4
@@ -41,7 +40,6 @@ CASES = {
     "targets": ("regression", 2),
 }
 SLOW = pytest.mark.slow
-FAST = {"mode": Mode("py", None)}
 
 
 def toy(case):
@@ -62,25 +60,6 @@ def declare(X, y, target, *, priors=PAPER, **options):
         return build_paper_model(X, y, target=target, **options)
     labels = np.where(y == 0, -1, y > 0)
     return build_paper_model(X, labels, target="multilabel", unlabeled=-1, **options)
-
-
-def random_point(model, rng):
-    """Values of every free variable, on the scale of the model."""
-    sizes = {name: len(values) for name, values in model.coords.items()}
-    point = {}
-    for variable in model.free_RVs:
-        shape = tuple(sizes[axis] for axis in model.named_vars_to_dims.get(variable.name, ()))
-        positive = "precision" in variable.name or "scale" in variable.name
-        point[variable.name] = rng.gamma(3.0, size=shape) if positive else rng.normal(size=shape)
-    return point
-
-
-def on_value_scale(model, point):
-    """PyMC samples precisions of the marginal model on the log scale."""
-    return {
-        name: np.log(point[name[: -len("_log__")]]) if name.endswith("_log__") else point[name]
-        for name in (variable.name for variable in model.continuous_value_vars)
-    }
 
 
 def normal(value, mean, precision):
@@ -307,37 +286,6 @@ def test_prior_predictive_samples_have_their_covariance():
 # Input
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"X": np.ones(5)}, "Expected 2D array"),
-        ({"X": np.full((6, 2), np.nan)}, "NaN"),
-        ({"y": [0, 1]}, "samples"),
-        ({"y": 1.0}, "samples"),
-        ({"y": [0] * 6}, "two classes"),
-        ({"y": [0.0, np.inf, 1.0, 0.0, 1.0, 1.0]}, "infinity"),
-        ({"y": [[0, 1], [1, 0]] * 3}, "target='multilabel'"),
-        ({"target": "multilabel"}, "target='multilabel'"),
-        ({"y": [0, 1, 2] * 2, "target": "binary"}, "two classes"),
-        ({"target": "classes"}, "target must be one of"),
-        ({"epsilon": -1.0, "target": "regression"}, "epsilon must be"),
-        ({"augmented": True, "target": "regression"}, "of signs"),
-        ({"n_components": 0}, "n_components"),
-        ({"n_components": 3}, "n_components"),
-        ({"n_components": 1.5}, "n_components"),
-        ({"C": 0.0}, "C must be a float in the range"),
-        ({"C": np.inf}, "C must be a float in the range"),
-        ({"C": "cv"}, "C must be a float in the range"),
-    ],
-)
-def test_invalid_arguments_raise(change, message):
-    good = {"X": np.eye(6, 2), "y": [0, 1, 1, 0, 1, 1], "n_components": 1}
-    arguments = good | change
-    X, y = arguments.pop("X"), arguments.pop("y")
-    with pytest.raises(ValueError, match=message):
-        build_paper_model(X, y, **arguments)
-
-
 REAL = [0.5, np.nan, -0.3, 1.2, 0.0, 2.0]
 
 
@@ -466,17 +414,6 @@ def test_pseudo_posterior_is_that_of_the_engine(case, n_components):
         assert posterior[variable.name].dims == ("chain", "draw", *axes)
         for axis in axes:
             assert posterior[axis].values.tolist() == list(declared.coords[axis])
-
-
-def test_names_dims_and_coordinates():
-    X = pd.DataFrame(np.random.default_rng(0).normal(size=(4, 2)), columns=["width", "length"])
-    model = build_paper_model(X, ["b", "a", "c", "a"], n_components=1)
-    assert model.coords["feature"] == ("width", "length")
-    assert model.coords["outcome"] == ("a", "b", "c")
-    np.testing.assert_array_equal(
-        model["y_data"].get_value(), [[-1, 1, -1], [1, -1, -1], [-1, -1, 1], [1, -1, -1]]
-    )
-    assert set(SPEC.identified) <= {v.name for v in model.free_RVs + model.deterministics}
 
 
 def effects_of_whitened_features(model, point):

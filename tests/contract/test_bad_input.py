@@ -32,16 +32,11 @@ from bsdr_models.bm2pca.model import declared_targets
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.data.targets import read_classes
 from bsdr_models.papers.bsdr import Priors
+from tests.toys import with_value
 
 pytestmark = pytest.mark.usefixtures("short_runs")
 
 REFUSALS = (ValueError, TypeError)
-
-
-def with_value(X, value):
-    X = X.copy()
-    X[3, 1] = value
-    return X
 
 
 # ------------------------------------------------------------------------------------- samples
@@ -527,6 +522,7 @@ ARGUMENTS_REFUSED = {
     "kernel": ("gauss", 3, [], ["rbf", 3], "precomputed"),
     "unlabeled": ([0, 1],),
     "random_state": ("seed", -1, 1.5),
+    "n_jobs": (0, 1.5, "all", True),
 }
 
 
@@ -534,9 +530,10 @@ ARGUMENTS_REFUSED = {
 @pytest.mark.parametrize("case", ARGUMENTS_REFUSED)
 def test_arguments_are_refused_by_name(zoo, case):
     """Options when they are set; arguments at the fit, for ``__init__`` may only store them."""
+    name = case.rpartition("__")[2]
     for kind in [kind for kind in zoo.kinds if zoo.takes(kind, case)]:
         for value in ARGUMENTS_REFUSED[case]:
-            with pytest.raises(REFUSALS, match=case.rpartition("__")[2]):
+            with pytest.raises(REFUSALS, match=f"'{name}' parameter|{name}( must|:)"):
                 zoo.make(kind, **{case: value}).fit(zoo.X, zoo.target(kind))
 
 

@@ -17,8 +17,7 @@ MANY = 1000
 
 def fitted(model, X, y):
     """A fit, and what it warns of constant features."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as caught:
         model = clone(model).fit(X, y)
     return model, [str(w.message) for w in caught if "are constant" in str(w.message)]
 

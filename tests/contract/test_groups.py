@@ -17,7 +17,6 @@ from sklearn.preprocessing import StandardScaler
 from bsdr_models import (
     BM2PCAClassifier,
     BM2PCARegressor,
-    BSDRClassifier,
     BSDRRegressor,
     DGPLVMClassifier,
     StackedClassifier,
@@ -26,6 +25,7 @@ from bsdr_models import (
     cross_validated_map,
 )
 from bsdr_models.papers import PaperBM2PCAClassifier, PaperBSDRClassifier, PaperDGPLVMClassifier
+from tests.toys import RECOMMENDED
 
 pytestmark = [
     pytest.mark.usefixtures("short_runs"),
@@ -34,10 +34,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*rests on samples that resemble each other"),
 ]
 
-CLASSIFIERS = {
-    "BSDR": BSDRClassifier(random_state=0),
-    "BM2PCA": BM2PCAClassifier(random_state=0),
-    "D-GPLVM": DGPLVMClassifier(random_state=0),
+CLASSIFIERS = RECOMMENDED | {
     "stack": StackedClassifier(
         [("bm2pca", BM2PCAClassifier()), ("dgplvm", DGPLVMClassifier())], random_state=0
     ),
@@ -51,9 +48,6 @@ OTHERS = {
 }
 
 
-THREE = ("BSDR", "BM2PCA", "D-GPLVM")
-
-
 def scans(n_patients=16, n_scans=5, shift=0.0, seed=0):
     """Scans of patients that differ much less than the patients, classes, and patients."""
     rng = np.random.default_rng(seed)
@@ -64,7 +58,7 @@ def scans(n_patients=16, n_scans=5, shift=0.0, seed=0):
     return X, patients % 2, patients
 
 
-@pytest.mark.parametrize("name", THREE)
+@pytest.mark.parametrize("name", RECOMMENDED)
 def test_noise_of_patients_is_noise(name):
     """Without groups every scan is predicted by the others of its patient."""
     X, y, patients = scans(24, seed=1)
@@ -86,8 +80,7 @@ def test_a_signal_of_patients_is_found_without_their_own_labels(name):
     X, y, patients = scans(24, shift=2.0)
     y = np.where(patients == 4, 1 - y, y)
     names = np.char.add("patient ", patients.astype(str))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # one contradiction leaves few to tell from
+    with warnings.catch_warnings(action="ignore"):  # one contradiction leaves few to tell from
         warnings.filterwarnings("error", ".*rests on samples that resemble each other")
         model = CLASSIFIERS[name].fit(X, y, groups=names)
     assert model.held_out_gain_ > 0.3
@@ -110,8 +103,7 @@ def test_real_outputs_of_patients(name):
         new = rng.standard_normal((400, 30))
         y_new = rng.standard_normal(400)
         for groups in (patients, None):
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
+            with warnings.catch_warnings(action="ignore"):
                 model = clone(REGRESSORS[name]).fit(X, y, groups=groups)
             mean, std = model.predict(new, return_std=True)
             held.append(np.mean(np.abs(y_new - mean) < 1.645 * std))
@@ -190,41 +182,33 @@ class Spy(ClassifierMixin, BaseEstimator):
 
 
 @pytest.mark.filterwarnings("ignore:.*no evidence that the targets depend on X")
-@pytest.mark.parametrize("model", [Spy(), make_pipeline(StandardScaler(), Spy())])
-def test_comparisons_maps_and_stacks_pass_groups_on(model):
-    X, y, patients = scans()
-    Spy.seen = []
-    cross_validated_map(model, X, y, cv=4, groups=patients)
-    assert [len(np.unique(groups)) for groups in Spy.seen] == [16, 12, 12, 12, 12]
-    Spy.seen = []
-    compare_models(X, y, models=QUICK | {"spy": model}, cv=4, groups=patients, progressbar=False)
-    assert [len(np.unique(groups)) for groups in Spy.seen] == [12] * 4
-    Spy.seen = []
-    StackedClassifier([("spy", model), ("other", GaussianNB())]).fit(X, y, groups=patients)
-    assert len(Spy.seen) >= 1
-    assert all(groups is not None for groups in Spy.seen)
-
-
-@pytest.mark.filterwarnings("ignore:.*no evidence that the targets depend on X")
 @pytest.mark.parametrize(
-    ("make", "fits"),
+    ("make", "routed", "fits"),
     [
-        (lambda spy: make_pipeline(StandardScaler(), spy), 1),
-        (lambda spy: GridSearchCV(spy, {}, cv=StratifiedGroupKFold(3), scoring="neg_log_loss"), 4),
+        (lambda spy: spy, False, 1),
+        (lambda spy: make_pipeline(StandardScaler(), spy), False, 1),
+        (lambda spy: make_pipeline(StandardScaler(), spy), True, 1),
+        (
+            lambda spy: GridSearchCV(spy, {}, cv=StratifiedGroupKFold(3), scoring="neg_log_loss"),
+            True,
+            4,
+        ),
     ],
 )
-def test_groups_are_routed_through_pipelines_and_searches(make, fits):
+def test_comparisons_maps_and_stacks_pass_groups_on(make, routed, fits):
     X, y, patients = scans()
     Spy.seen = []
-    with config_context(enable_metadata_routing=True):
-        model = make(Spy().set_fit_request(groups=True))
+    with config_context(enable_metadata_routing=routed):
+        model = make(Spy().set_fit_request(groups=True) if routed else Spy())
         cross_validated_map(model, X, y, cv=4, groups=patients)
         models = QUICK | {"spy": model}
         compare_models(X, y, models=models, cv=4, groups=patients, progressbar=False)
-        stack = StackedClassifier([("spy", model), ("other", GaussianNB())])
-        stack.fit(X, y, groups=patients)
+        StackedClassifier([("spy", model), ("other", GaussianNB())]).fit(X, y, groups=patients)
     assert len(Spy.seen) == (5 + 4 + 3) * fits  # of short runs a stack has two folds
     assert all(groups is not None for groups in Spy.seen)
+    if fits == 1:
+        sizes = [len(np.unique(groups)) for groups in Spy.seen[: 5 + 4]]
+        assert sizes == [16, *[12] * 8]
 
 
 @pytest.mark.filterwarnings("ignore:.*no evidence that the targets depend on X")
@@ -239,10 +223,9 @@ def test_groups_are_routed_to_a_model():
 def test_classes_of_one_group_each_cannot_be_held_out():
     """Nothing tells whether classes or patients differ."""
     X, _, patients = scans(4)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for name in ("BSDR", "BM2PCA", "D-GPLVM"):
-            model = CLASSIFIERS[name].fit(X, patients, groups=patients)
+    with warnings.catch_warnings(action="ignore"):
+        for model in RECOMMENDED.values():
+            model.fit(X, patients, groups=patients)
             assert np.isnan(model.held_out_gain_)
             assert np.isfinite(model.predict_proba(X)).all()
 
@@ -253,8 +236,7 @@ def test_replicates_are_noticed_without_groups(name):
     X, y, patients = scans(shift=1.0)
     with pytest.warns(UserWarning, match="rests on samples that resemble each other"):
         REGRESSORS[name].fit(X, y)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as caught:
         REGRESSORS[name].fit(X, y, groups=patients)
     assert not any("resemble" in str(each.message) for each in caught)
 
@@ -281,7 +263,7 @@ COPIED = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "copied"), [*zip(THREE, COPIED, strict=True)])
+@pytest.mark.parametrize(("name", "copied"), [*zip(RECOMMENDED, COPIED, strict=True)])
 def test_copies_of_noise_are_noise(name, copied, monkeypatch):
     """Probabilities of new samples are hardly worse than equal ones."""
     monkeypatch.setattr("bsdr_models.numerics.folds.N_FOLDS", 5)

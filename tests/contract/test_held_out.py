@@ -7,7 +7,8 @@ import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_iris, load_wine
 
-from bsdr_models import BM2PCAClassifier, BSDRClassifier, DGPLVMClassifier
+from bsdr_models import BM2PCAClassifier, BSDRClassifier
+from tests.toys import RECOMMENDED
 
 pytestmark = [
     pytest.mark.usefixtures("short_runs"),
@@ -15,12 +16,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Laplace's approximation is not to be trusted"),
     pytest.mark.filterwarnings("ignore:the search stopped after"),
 ]
-
-MODELS = {
-    "BSDR": BSDRClassifier(random_state=0),
-    "BM2PCA": BM2PCAClassifier(random_state=0),
-    "D-GPLVM": DGPLVMClassifier(random_state=0),
-}
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +29,7 @@ def few():
 @pytest.fixture(scope="module")
 def fitted(few):
     """Models fitted once to the few samples."""
-    return functools.cache(lambda name: clone(MODELS[name]).fit(*few[:2]))
+    return functools.cache(lambda name: clone(RECOMMENDED[name]).fit(*few[:2]))
 
 
 def scored(model, y):
@@ -45,15 +40,15 @@ def scored(model, y):
     return log_p[np.arange(40), y].mean()
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", RECOMMENDED)
 def test_held_out_probabilities_of_one_division_are_those_of_the_score(name, few, monkeypatch):
     X, y, *_ = few
     monkeypatch.setattr("bsdr_models.data.training.MOST_DIVISIONS", 1)
-    model = clone(MODELS[name]).fit(X, y)
+    model = clone(RECOMMENDED[name]).fit(X, y)
     assert scored(model, y) == pytest.approx(model.held_out_score_)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", RECOMMENDED)
 def test_averages_over_divisions_are_no_worse_than_their_mean_score(name, few, fitted):
     """Normalising a geometric mean of probabilities raises them all."""
     _, y, *_ = few
@@ -66,7 +61,7 @@ def test_an_only_sample_of_a_class_is_not_held_out(few):
     kept = np.append(np.flatnonzero(y < 2), np.flatnonzero(y == 2)[0])
     for name in ("BSDR", "D-GPLVM"):
         with pytest.warns(match=r"."):
-            log_p = MODELS[name].fit(X[kept], y[kept]).held_out_log_proba_
+            log_p = RECOMMENDED[name].fit(X[kept], y[kept]).held_out_log_proba_
         assert np.isnan(log_p[-1]).all()
         assert not np.isnan(log_p[:-1]).any()
 
@@ -97,7 +92,7 @@ def test_coordinates_keep_the_predictions_of_new_samples(name, few, fitted):
     assert at.shape == (110, 2)
     by_plane = model.plane_.predict_log_proba(at).argmax(axis=1)
     assert np.mean(by_plane == model.predict(X_new)) > 0.95
-    two = MODELS[name].fit(X[y > 0], y[y > 0])
+    two = RECOMMENDED[name].fit(X[y > 0], y[y > 0])
     assert two.plane_.transform(two.predict_proba(X_new)).shape == (110, 1)
 
 

@@ -43,8 +43,7 @@ def test_few_new_samples_are_outlying_and_far_ones_all_are(fits, wine_split, nam
     own = model.idata_["fit/tail_probability"].values
     assert np.mean(own < 0.05) < 0.05 + 3 * 0.028
     beyond = X + 20.0 * X.std(axis=0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         far = model.predict_idata(beyond)["predictions/tail_probability"]
     assert far.max() < 0.02
     alone = model.predict_idata(X[:1])["predictions/tail_probability"].values

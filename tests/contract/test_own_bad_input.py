@@ -6,23 +6,17 @@ from scipy import sparse
 from sklearn.exceptions import NotFittedError
 
 from bsdr_models import BM2PCARegressor, BSDRClassifier, BSDRRegressor, DGPLVMClassifier, Sampling
-from bsdr_models.dgplvm import map_search
-from bsdr_models.inference.optimise import run_map
+from bsdr_models.dgplvm.problem import Objective
 from bsdr_models.papers import PaperDGPLVMClassifier
 from bsdr_models.papers.bm2pca import mean_field
 from bsdr_models.papers.bsdr import gibbs
+from tests.toys import with_value
 
 pytestmark = [
     pytest.mark.usefixtures("short_runs"),
     pytest.mark.filterwarnings("ignore:the chains have not mixed"),
     pytest.mark.filterwarnings("ignore:R-hat of the identified quantities"),
 ]
-
-
-def with_value(X, value):
-    X = X.copy()
-    X[3, 1] = value
-    return X
 
 
 # ------------------------------------------------------------------------------------------ BSDR
@@ -49,18 +43,6 @@ def test_real_targets_keep_their_shape(zoo, shape):
     assert mean.shape == std.shape == shape
 
 
-@pytest.mark.parametrize("n_draws", [1, 5])
-def test_interrupted_sampling_returns_its_draws(zoo, interrupt, n_draws):
-    interrupt(gibbs, "step", 7 + n_draws)  # after 6 sweeps of the warm-up
-    model = zoo.make("bsdr_gibbs").fit(zoo.X, zoo.y)
-    assert model.interrupted_
-    assert not model.converged_
-    assert model.n_iter_ == 6 + n_draws
-    assert model.idata_.attrs["interrupted"] == 1
-    assert model.idata_["posterior"].sizes["draw"] == n_draws
-    zoo.assert_finite(model, zoo.X)
-
-
 # ---------------------------------------------------------------------------------------- BM2PCA
 
 SPARSE_REFUSED = {
@@ -71,7 +53,6 @@ SPARSE_REFUSED = {
     "vanishing": (lambda X: sparse.csr_array(1e-200 * X), "no value is larger"),
     "equal": (lambda X: sparse.csr_matrix(np.tile(X[:1], (len(X), 1))), "X has no variation"),
 }
-by_mean_field = pytest.mark.parametrize("form", ["bm2pca_paper", "bm2pca_regressor"])
 with_gaps = pytest.mark.parametrize("form", ["bm2pca", "bm2pca_regressor"])
 
 
@@ -127,17 +108,6 @@ def test_predictions_of_incomplete_samples_do_not_depend_on_the_batch(zoo, form)
         for key, values in zoo.outputs(model, X[n : n + 1]).items():
             if key != "predict":
                 np.testing.assert_allclose(values[0], together[key][n], rtol=1e-8, atol=1e-10)
-
-
-@by_mean_field
-def test_an_interrupt_keeps_the_sweeps_so_far(zoo, interrupt, form):
-    interrupt(mean_field, "step", 4)
-    model = zoo.make(form).fit(zoo.X, zoo.target(form))
-    assert model.interrupted_
-    assert not model.converged_
-    assert model.n_iter_ == 3
-    assert model.idata_.attrs["interrupted"] == 1
-    zoo.assert_finite(model, zoo.X)
 
 
 # --------------------------------------------------------------------------------------- D-GPLVM
@@ -228,26 +198,31 @@ def test_one_label_for_each_class(zoo, form):
         assert_finite(zoo, zoo.fit(zoo.make(form, unlabeled=-1), zoo.X, labels))
 
 
-@pytest.mark.parametrize("calls", [1, 4])
-@each_process
-def test_an_interrupt_keeps_the_current_iterate(zoo, monkeypatch, form, calls):
-    """Of either objective, after some calls."""
+# ------------------------------------------------------------------------------------- interrupts
 
-    def interrupted_run(objective, starts, **options):
-        left = [calls]
 
-        def inner(x):
-            if left[0] == 0:
-                raise KeyboardInterrupt
-            left[0] -= 1
-            return objective(x)
-
-        return run_map(inner, starts, **options)
-
-    monkeypatch.setattr(map_search, "run_map", interrupted_run)
-    model = zoo.make(form, optimization__n_restarts=3)
-    zoo.fit(model, zoo.X, zoo.y)
+@pytest.mark.parametrize(
+    ("form", "owner", "method", "call"),
+    [
+        ("bsdr_gibbs", gibbs, "step", 8),  # after 6 sweeps of the warm-up
+        ("bsdr_gibbs", gibbs, "step", 12),
+        ("bm2pca_paper", mean_field, "step", 4),
+        ("bm2pca_regressor", mean_field, "step", 4),
+        ("dgplvm", Objective, "__call__", 2),
+        ("dgplvm", Objective, "__call__", 5),
+        ("dgplvm_paper", Objective, "__call__", 2),
+        ("dgplvm_paper", Objective, "__call__", 5),
+    ],
+)
+def test_an_interrupt_keeps_what_was_reached(zoo, interrupt, form, owner, method, call):
+    restarts = {"optimization__n_restarts": 3} if owner is Objective else {}
+    interrupt(owner, method, call)
+    model = zoo.make(form, **restarts).fit(zoo.X, zoo.target(form))
     assert model.interrupted_
     assert not model.converged_
     assert model.idata_.attrs["interrupted"] == 1
+    if method == "step":
+        assert model.n_iter_ == call - 1
+    if form == "bsdr_gibbs":
+        assert model.idata_["posterior"].sizes["draw"] == call - 7
     assert_finite(zoo, model)

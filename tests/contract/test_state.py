@@ -81,8 +81,7 @@ def test_a_fit_that_warns_as_an_error_is_no_fit(zoo, public):
     noise = np.random.default_rng(0).standard_normal(zoo.X.shape)
     for name, model in public.items():
         model = sklearn.clone(model)
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
+        with warnings.catch_warnings(action="error"):
             try:
                 model.fit(np.c_[noise, np.ones(len(noise))], zoo.target(name))
             except Warning:
@@ -130,8 +129,7 @@ def test_threads_leave_the_process_as_it_was(zoo):
             model.fit(zoo.X, zoo.y)
         caught.append(model)
 
-    with warnings.catch_warnings(record=True) as shown:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as shown:
         in_threads(*[fit] * 6)
     assert len(caught) == 6
     assert [str(each.message) for each in shown] == ["a: beware"] * 6

@@ -87,8 +87,7 @@ def test_the_paper_is_calibrated_by_samples_left_out_of_its_classifier(wine, ran
     if random_labels:
         y = np.random.default_rng(1).permutation(y)
         options["weight"] = 1e-6
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         model = PaperDGPLVMClassifier(random_state=0, **options).fit(X, y)
     functions, log_odds = fit_gp_classifier(model.latent_, y)
 

@@ -49,8 +49,7 @@ def some_labels(d=12):
 
 
 def fitted(X, y, groups=None, **options):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
         return DGPLVMClassifier(random_state=0, **options).fit(X, y, groups=groups)
 
 

@@ -4,13 +4,11 @@ import warnings
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
 from pymc.blocking import DictToArrayBijection
-from pytensor.compile.mode import Mode
 from scipy import stats
 from scipy.linalg import helmert, sqrtm
 from sklearn.datasets import load_iris
@@ -33,8 +31,8 @@ from bsdr_models.papers import PaperDGPLVMClassifier
 from bsdr_models.papers.dgplvm.map import fit_paper, kernel_mapping
 from bsdr_models.papers.dgplvm.model import RAW_SCALE
 from bsdr_models.papers.dgplvm.model import build_model as build_paper_model
+from tests.toys import FAST, random_values
 
-FAST = {"mode": Mode("py", None)}
 PRIORS = DGPLVMPriors(
     signal_variance=LogNormal(0.4, 0.5),
     lengthscale=LogNormal(1.3, 0.2),
@@ -171,13 +169,6 @@ def log_density_of(model, names, point):
     return model.compile_logp(chosen, jacobian=False, **FAST)(point)
 
 
-def random_values(model, seed):
-    """Values of all free variables as PyMC samples them, of order one."""
-    rng = np.random.default_rng(seed)
-    start = model.initial_point()
-    return {name: 0.4 * rng.standard_normal(value.shape) for name, value in start.items()}
-
-
 def values_of(model, names, point):
     variables = model.replace_rvs_by_values([model[name] for name in names])
     inputs = model.value_vars
@@ -226,18 +217,6 @@ def test_new_samples_are_equation_14():
     np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"X_new": np.ones((2, 3))}, "X_new has 3 features"),
-        ({"classifier": True, "unlabeled": 2}, "a label of every sample"),
-    ],
-)
-def test_invalid_variants_raise(changes, message):
-    with pytest.raises(ValueError, match=message):
-        build_paper_model(features(), np.arange(9) % 3, n_components=1, **changes)
-
-
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_find_map_ends_at_the_mode_of_the_engine(training_of):
@@ -273,17 +252,6 @@ def test_find_map_ends_at_the_mode_of_the_engine(training_of):
     assert min(found) > density(at_mode) - 1e-3
 
 
-def test_names_dims_and_coordinates():
-    table = pd.DataFrame(features(), columns=list("pqrs"))
-    model = build_model(table, THREE, n_components=2, unlabeled="?")
-    assert [variable.name for variable in model.free_RVs] == ["latent_raw", *KERNEL]
-    assert model.named_vars_to_dims["latent"] == ("obs", "component")
-    assert model.coords["feature"] == tuple("pqrs")
-    assert model.coords["outcome"] == ("a", "b", "c")
-    np.testing.assert_array_equal(model["X"].data, features())
-    np.testing.assert_array_equal(model["y_data"].data, [1, -1, 0, 1, 2, 0, -1, 1, 0])
-
-
 def test_nan_marks_missing_labels():
     given = np.where(TWO == 7, 1.0, 0.0)
     given[3] = np.nan
@@ -299,33 +267,6 @@ def test_initial_point_separates_the_classes():
         assert np.isfinite(model.compile_logp(**FAST)(point)), case
         of_prior = pm.draw(model["criterion"], draws=20, random_seed=2, **FAST)
         assert criterion_of(model)(**point) < np.median(of_prior), case
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"n_components": 2, "criterion": "trace_ratio"}, "needs n_components <= 1"),
-        ({"n_components": 5}, "integer from 1 to 4"),
-        ({"weight": np.inf}, "weight must be"),
-        ({"weight": -1.0}, "'weight' parameter of DGPLVMPriors must be"),
-        ({"width": 0.0}, "width must be"),
-        ({"map_noise": 0.0}, "map_noise must be"),
-        ({"criterion": "inverse_trace", "n_components": 2}, "needs n_components <= 1"),
-        ({"criterion": "best"}, "'criterion' parameter of DGPLVMPriors must be"),
-        ({"target": "regression"}, "'multiclass' and 'binary' only"),
-        ({"y": np.arange(9) % 3, "target": "binary"}, "needs two classes"),
-        ({"y": TWO[:-1]}, "X has 9 samples and y has shape"),
-        ({"y": np.zeros(9)}, "at least two classes"),
-        ({"y": TWO, "unlabeled": 7}, "at least two classes"),
-        ({"X": np.ones((9, 4))}, "all samples of X are equal"),
-        ({"X": np.full((9, 4), np.nan)}, "X contains NaN"),
-        ({"X": features()[:3], "y": TWO[:3], "n_components": 3, "criterion": "total"}, "2 at most"),
-    ],
-)
-def test_invalid_input_raises(changes, message):
-    options = {"X": features(), "y": TWO, "n_components": 1} | changes
-    with pytest.raises(ValueError, match=message):
-        build(options.pop("X"), options.pop("y"), **options)
 
 
 # The hand-written density.
@@ -481,8 +422,7 @@ def test_the_papers_density_is_its_objective_within_bounds(width):
 def test_the_declared_model_of_the_paper_is_that_of_a_fit():
     X, y = load_iris(return_X_y=True)
     X, y = StandardScaler().fit_transform(X[::5]), y[::5]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # its objective has no minimum
+    with warnings.catch_warnings(action="ignore"):  # its objective has no minimum
         model = PaperDGPLVMClassifier(2, weight=10.0, standardize=True, random_state=0).fit(X, y)
     fitted = model.model_
     declared = build_paper_model(X, y, n_components=2, weight=10.0)

@@ -10,6 +10,7 @@ from bsdr_models.papers.coordinate_ascent import (
     FallingBoundError,
     maximise,
 )
+from tests.toys import stopped
 
 # The bound is TOP - x'Ax/2, so close to a ridge that coordinate ascent crawls along it.
 A = np.array([[1.0, 0.98, 0.1], [0.98, 1.0, 0.1], [0.1, 0.1, 1.0]])
@@ -183,21 +184,8 @@ def test_a_bound_that_is_no_number_is_an_error_that_names_the_term():
         fit(faulty)
 
 
-def interrupted_at(call, step=step):
-    calls = 0
-
-    def stepping(x):
-        nonlocal calls
-        calls += 1
-        if calls == call:
-            raise KeyboardInterrupt
-        return step(x)
-
-    return stepping
-
-
 def test_an_interrupt_keeps_what_was_reached():
-    result = fit(interrupted_at(6))
+    result = fit(stopped(step, 6))
     assert result.interrupted
     assert not result.converged
     assert len(result.trace) == 5
@@ -208,7 +196,7 @@ def test_an_interrupt_keeps_what_was_reached():
 def test_an_interrupt_ends_all_restarts_and_keeps_the_best():
     n_first = len(fit(two_tops, init=lambda rng: 4.0).trace)
     result = fit(
-        interrupted_at(n_first + 3, two_tops),
+        stopped(two_tops, n_first + 3),
         init=[lambda rng, start=start: start for start in (4.0, -4.0, 4.0)],
     )
     assert result.interrupted
@@ -219,4 +207,4 @@ def test_an_interrupt_ends_all_restarts_and_keeps_the_best():
 
 def test_an_interrupt_before_anything_was_reached_goes_through():
     with pytest.raises(KeyboardInterrupt):
-        fit(interrupted_at(1))
+        fit(stopped(step, 1))

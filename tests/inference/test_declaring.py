@@ -5,17 +5,12 @@ from functools import partial
 import numpy as np
 import pymc as pm
 import pytest
-from pytensor.compile.mode import Mode
 from scipy import stats
-from sklearn.datasets import load_iris
-from sklearn.preprocessing import scale
 
 from bsdr_models import BM2PCAPriors, bm2pca, bsdr, dgplvm, papers
+from tests.toys import FAST, scaled_iris
 
-FAST = {"mode": Mode("py", None)}
-X, Y = load_iris(return_X_y=True)
-X = scale(X)[::5]
-Y = Y[::5]
+X, Y = scaled_iris()
 LAPLACE = partial(pm.Laplace, mu=0.3, b=0.7)
 GAMMA = partial(pm.Gamma, alpha=np.float64(2.0), beta=np.float64(3.0))
 CASES = [

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from bsdr_models.papers import sample
+from tests.toys import stopped
 
 RHO = 0.6
 CHAINS = 3
@@ -83,24 +84,15 @@ def test_kept_draws_do_not_follow_arrays_that_are_reused():
     np.testing.assert_array_equal(run(step=reusing).draws["x"], run().draws["x"])
 
 
-def interrupt_at(sweep):
-    def stepping(state, rng):
-        if state.y[0, 1] == sweep:
-            raise KeyboardInterrupt
-        return step(state, rng)
-
-    return stepping
-
-
 def test_interrupt_keeps_the_draws_so_far():
-    result = run(step=interrupt_at(25))
+    result = run(step=stopped(step, 26))
     assert result.interrupted
     np.testing.assert_array_equal(result.draws["x"], run().draws["x"][:, :15])
 
 
 def test_interrupt_before_the_first_draw_is_an_interrupt():
     with pytest.raises(KeyboardInterrupt):
-        run(step=interrupt_at(10))
+        run(step=stopped(step, 11))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

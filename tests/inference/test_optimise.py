@@ -5,6 +5,7 @@ import pytest
 from scipy.optimize import minimize
 
 from bsdr_models.inference.optimise import AGREEMENT, MapResult, run_map
+from tests.toys import stopped
 
 CENTRE = np.array([1.0, -2.0, 0.5])
 SIZES = np.array([1.0, 10.0, 100.0])
@@ -27,19 +28,6 @@ def wells(x):
     """Minima near -1 and 1; the second is about 0.6 lower."""
     t = x[0]
     return (t * t - 1.0) ** 2 - 0.3 * t, np.array([4.0 * t * (t * t - 1.0) - 0.3])
-
-
-class Tired:
-    """An objective whose user loses patience after some calls."""
-
-    def __init__(self, objective, calls):
-        self.objective, self.calls = objective, calls
-
-    def __call__(self, x):
-        if self.calls == 0:
-            raise KeyboardInterrupt
-        self.calls -= 1
-        return self.objective(x)
 
 
 def test_a_curved_valley():
@@ -147,7 +135,7 @@ def test_an_interrupt_keeps_the_best_point(calls):
         seen.append(valley(x)[0])
         return valley(x)
 
-    found = run_map(Tired(watched, calls), [start])
+    found = run_map(stopped(watched, calls + 1), [start])
     assert found.interrupted
     assert not found.converged
     assert found.value == min(seen) == valley(found.x)[0]
@@ -158,22 +146,17 @@ def test_an_interrupt_keeps_the_best_point(calls):
 
 def test_an_interrupt_before_there_is_a_point_is_handed_on():
     with pytest.raises(KeyboardInterrupt):
-        run_map(Tired(bowl, 0), [np.zeros(3)])
+        run_map(stopped(bowl, 1), [np.zeros(3)])
     with pytest.raises(KeyboardInterrupt):
-        run_map(Tired(lambda x: (np.nan, x), 2), [np.zeros(3)] * 9)
+        run_map(stopped(lambda x: (np.nan, x), 3), [np.zeros(3)] * 9)
 
 
 def test_an_interrupt_of_a_later_start_keeps_the_earlier_ones():
-    first = run_map(bowl, [np.zeros(3)])
     calls = []
-
-    def count(x):
-        calls.append(x)
-        return bowl(x)
-
-    run_map(count, [np.zeros(3)])
+    first = run_map(stopped(bowl, np.inf, calls), [np.zeros(3)])  # never
+    starts = [np.zeros(3), np.full(3, 50.0), CENTRE]
     for more in (0, 1):  # at the first point of the second start, and after it
-        found = run_map(Tired(bowl, len(calls) + more), [np.zeros(3), np.full(3, 50.0), CENTRE])
+        found = run_map(stopped(bowl, len(calls) + 1 + more), starts)
         assert found.interrupted
         assert found.value == first.value
         assert len(found.values) == 1 + more  # the third was not begun

@@ -5,30 +5,19 @@ from functools import partial
 import numpy as np
 import pymc as pm
 import pytest
-from pytensor.compile.mode import Mode
-from sklearn.datasets import load_iris
-from sklearn.preprocessing import scale
 
-from bsdr_models import bm2pca, bsdr, dgplvm, papers
+from bsdr_models import bm2pca, papers
 from bsdr_models.bm2pca.model import declared_targets
 from bsdr_models.bm2pca.subspace import Settings, fit_subspace
 from bsdr_models.learned_metric.metric import ClassBasis, Metric, named_weights
+from tests.toys import BUILDS, FAST, scaled_iris
 
-FAST = {"mode": Mode("py", None)}
-X, Y = load_iris(return_X_y=True)
-X = scale(X)[::5]
-Y = Y[::5]
-BUILD = {
-    "bsdr": bsdr.build_model,
-    "paper's bsdr": partial(papers.bsdr.build_model, n_components=2),
+X, Y = scaled_iris()
+BUILD = BUILDS | {
     "paper's bsdr, columnwise": partial(
         papers.bsdr.build_model, n_components=3, priors={"projection_prior": "columnwise"}
     ),
-    "bm2pca": bm2pca.build_model,
-    "paper's bm2pca": partial(papers.bm2pca.build_model, n_components=2),
     "paper's bm2pca, two classes": lambda X, y: papers.bm2pca.build_model(X, y > 0, n_components=2),
-    "dgplvm": partial(dgplvm.build_model, n_components=2),
-    "paper's dgplvm": partial(papers.dgplvm.build_model, n_components=2, weight=100.0),
 }
 pytestmark = pytest.mark.filterwarnings("ignore:`find_MAP` will")
 

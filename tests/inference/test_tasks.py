@@ -3,8 +3,6 @@
 import io
 import os
 import pickle
-import subprocess
-import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -19,6 +17,7 @@ from sklearn.utils import parallel as sklearn_parallel
 
 from bsdr_models.inference.tasks import ProgressBar, run_in_threads, run_tasks, threads
 from bsdr_models.numerics.process_state import recorded_warnings
+from tests.toys import run_fresh
 
 
 def draw(stream):
@@ -100,10 +99,7 @@ ProgressBar.update = lambda bar: signal.raise_signal(signal.SIGINT)
 outcome = run_tasks(task, range(2), n_jobs=2)
 print(outcome.results, outcome.interrupted)
 """
-    found = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600
-    )
-    assert found.stdout.strip() == "[0] True"
+    assert run_fresh(code).strip() == "[0] True"
 
 
 @pytest.fixture

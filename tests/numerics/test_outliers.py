@@ -30,24 +30,19 @@ def distances(row, rows, projection):
     return t2, np.sum((row - rows.mean(axis=0) - d @ fit) ** 2)
 
 
-def test_new_samples_follow_the_definition(world):
+def test_samples_are_compared_as_defined(world):
+    """New ones with all training samples, and each of these with the others."""
     rng, factor, rows, projection = world
     reference = Reference.learn(rows, projection)
     new = normal_rows(rng, 5, factor)
-    found = reference.compare(new)
-    expected = np.array([distances(row, rows, projection) for row in new])
-    np.testing.assert_allclose(found["t2"], expected[:, 0], rtol=1e-9)
-    np.testing.assert_allclose(found["q_residual"], expected[:, 1], rtol=1e-9)
-
-
-def test_each_training_sample_is_compared_with_the_others(world):
-    _, _, rows, projection = world
-    own = Reference.learn(rows, projection).compare_training(rows)
-    expected = np.array(
-        [distances(rows[n], np.delete(rows, n, axis=0), projection) for n in range(len(rows))]
-    )
-    np.testing.assert_allclose(own["t2"], expected[:, 0], rtol=1e-9)
-    np.testing.assert_allclose(own["q_residual"], expected[:, 1], rtol=1e-9)
+    others = [np.delete(rows, n, axis=0) for n in range(len(rows))]
+    for found, pairs in (
+        (reference.compare(new), [(row, rows) for row in new]),
+        (reference.compare_training(rows), zip(rows, others, strict=True)),
+    ):
+        expected = np.array([distances(*pair, projection) for pair in pairs])
+        np.testing.assert_allclose(found["t2"], expected[:, 0], rtol=1e-9)
+        np.testing.assert_allclose(found["q_residual"], expected[:, 1], rtol=1e-9)
 
 
 @pytest.mark.parametrize("prob", [0.9, 0.99])

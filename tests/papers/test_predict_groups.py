@@ -5,17 +5,12 @@ import pandas as pd
 import pymc as pm
 import pytest
 import xarray as xr
-from pytensor.compile.mode import Mode
 from scipy.special import ndtr
-from sklearn.datasets import load_iris
-from sklearn.preprocessing import scale
 
 from bsdr_models import bsdr, diagnose, from_trace, papers, predict_groups
+from tests.toys import FAST, scaled_iris
 
-FAST = {"mode": Mode("py", None)}
-X, Y = load_iris(return_X_y=True)
-X = scale(X)[50::3]
-Y = Y[50::3]  # two classes
+X, Y = scaled_iris(start=50, step=3)  # two classes
 GARDENS = np.array(["east", "north", "south"])[np.arange(len(Y)) % 3]
 SETS = np.column_stack([X[:, 0] > 0.0, Y == 2]).astype(int)
 LAPSE = 0.05

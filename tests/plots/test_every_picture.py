@@ -83,8 +83,7 @@ def fitted(name):
     """Tree of a fit to two thirds of the samples, with the predictions of the others in it."""
     model, X, y = MODELS[name]()
     train = np.random.default_rng(2).permutation(len(X)) % 3 > 0
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # short chains, separable classes
+    with warnings.catch_warnings(action="ignore"):  # short chains, separable classes
         model.fit(X[train], y[train])
     tree = model.idata_.copy()
     tree["predictions"] = model.predict_idata(X[~train], y[~train])["predictions"]

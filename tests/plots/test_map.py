@@ -13,21 +13,17 @@ from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist, pdist
 from scipy.special import log_softmax
 from scipy.stats import chi2
+from sklearn.base import clone
 from sklearn.datasets import load_wine
 from sklearn.metrics import log_loss
 
-from bsdr_models import (
-    BM2PCAClassifier,
-    BSDRClassifier,
-    DGPLVMClassifier,
-    PredictionPlane,
-    Sampling,
-)
+from bsdr_models import DGPLVMClassifier, PredictionPlane
 from bsdr_models.data.targets import class_frequency, name_groups
 from bsdr_models.inference.latent_grid import axis_limits, evaluate_on_grid
 from bsdr_models.plots import _layers, map_table, plot_map
 from bsdr_models.plots._layers import OPACITY, tint
 from bsdr_models.plots._style import PALETTE, color
+from tests.toys import RECOMMENDED
 
 
 def artists(ax, gid):
@@ -76,21 +72,15 @@ def drawn(new):
 
 # ---------------------------------------------------------------- agreement with the model
 
-FITTED = {
-    "bsdr": lambda: BSDRClassifier(
-        sampling=Sampling(draws=400, chains=2), temperature=0.5, random_state=0
-    ),
-    "bm2pca": lambda: BM2PCAClassifier(random_state=0),
-    "dgplvm": lambda: DGPLVMClassifier(random_state=0),
-}
+OPTIONS = {"BSDR": {"sampling__draws": 400, "sampling__chains": 2, "temperature": 0.5}}
 
 
 @pytest.mark.parametrize(
-    "name", [n if n == "bm2pca" else pytest.param(n, marks=pytest.mark.slow) for n in FITTED]
+    "name", [n if n == "BM2PCA" else pytest.param(n, marks=pytest.mark.slow) for n in RECOMMENDED]
 )
 def test_the_background_under_a_new_sample_is_its_predicted_probability(name):
     X, y = load_wine(return_X_y=True)
-    model = FITTED[name]().fit(X[::3], y[::3])
+    model = clone(RECOMMENDED[name]).set_params(**OPTIONS.get(name, {})).fit(X[::3], y[::3])
     tree = model.predict_idata(np.delete(X, np.s_[::3], axis=0), np.delete(y, np.s_[::3]))
     new = tree["predictions"].to_dataset()
     grid, axes = new["class_probability"], [new["grid_y"].values, new["grid_x"].values]
