@@ -218,13 +218,25 @@ def normal_law(draw, n_noise):
     return draws[0], root.T @ root
 
 
-def check_normal_block(log_joint, state, draw, put, *, size):
-    """log q(a) - log q(b) = log joint(a) - log joint(b) for four points of the block."""
-    mean, cov = normal_law(draw, size)
+def check_normal_block(log_joint, state, sample):
+    """log q(a) - log q(b) = log joint(a) - log joint(b) for four points of a block.
+
+    ``sample(many, rng)`` draws the arrays of the block by name, for each chain.
+    """
+    block = sample(state, Probe(1))
+    ends = np.cumsum([values.size for values in block.values()])
+
+    def draw(probe, n_chains):
+        new = sample(tile(state, n_chains), probe)
+        return np.concatenate([new[name].reshape(n_chains, -1) for name in block], axis=1)
+
+    mean, cov = normal_law(draw, ends[-1])
     rng = np.random.default_rng(43)
-    points = mean + rng.standard_normal((4, size)) @ np.linalg.cholesky(cov).T
+    points = mean + rng.standard_normal((4, ends[-1])) @ np.linalg.cholesky(cov).T
     log_q = stats.multivariate_normal(mean, cov, allow_singular=False).logpdf(points)
-    joint = log_joint(put(tile(state, 4), points))
+    parts = zip(block.items(), np.split(points, ends[:-1], axis=1), strict=True)
+    new = {name: part.reshape(4, *values.shape[1:]) for (name, values), part in parts}
+    joint = log_joint(replace(tile(state, 4), **new))
     np.testing.assert_allclose(np.diff(log_q), np.diff(joint), atol=1e-9 * np.abs(joint).max())
 
 
