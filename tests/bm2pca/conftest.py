@@ -335,15 +335,6 @@ def case(request):
 
 # ---------------------------------------------------------------------------------- estimators
 
-FEW_DRAWS = {"sampling__draws": 30, "sampling__tune": 30, "sampling__chains": 2}
-FORMS = {
-    "default": {},
-    "paper": {},
-    "gibbs": {"inference": "gibbs", **FEW_DRAWS},
-    "nuts": {"inference": "nuts", **FEW_DRAWS, "sampling__draws": 5, "sampling__tune": 5},
-    "advi": {"inference": "advi", **FEW_DRAWS},
-}
-
 
 @pytest.fixture(scope="session")
 def make_form():
@@ -351,9 +342,8 @@ def make_form():
 
     def make(form, **more):
         fixed = {"loss__C": 10.0, "loss__calibrate": False, "random_state": 0}
-        if form.startswith("default"):
-            return BM2PCAClassifier().set_params(**fixed | FORMS[form] | more)
-        model = PaperBM2PCAClassifier(random_state=0)
-        return model.set_params(**FORMS[form] | {k.removeprefix("loss__"): more[k] for k in more})
+        if form == "default":
+            return BM2PCAClassifier().set_params(**fixed | more)
+        return PaperBM2PCAClassifier(random_state=0).set_params(**more)
 
     return make
