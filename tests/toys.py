@@ -1,0 +1,31 @@
+"""What tests of several files share: small data sets, and results by other routes."""
+
+import numpy as np
+from scipy.spatial.distance import cdist, pdist
+
+# Prior variance of the mean of mapped samples.
+MEAN_VARIANCE = 0.3
+
+
+def condition(Z, y, latent, rest, out, *, width=2.0, noise=0.05, typical=None):
+    """Conditional means and variances of mapped samples given the others, by dense algebra.
+
+    The mean is that of the class centroids of ``y``, whose unknown samples do not count. Squared
+    distances are relative to their median among the others, if no ``typical`` one is given.
+    """
+    if typical is None:
+        typical = np.median(pdist(Z[rest], "sqeuclidean"))
+    K = np.exp(-0.5 * width * cdist(Z, Z, "sqeuclidean") / typical) + MEAN_VARIANCE
+    inner = K[np.ix_(rest, rest)] + noise * np.eye(len(rest))
+    mean = np.mean([latent[y == c].mean(axis=0) for c in np.unique(y[y >= 0])], axis=0)
+    cross = K[np.ix_(out, rest)]
+    solved = np.linalg.solve(inner, cross.T)
+    variance = 1.0 + MEAN_VARIANCE + noise - np.einsum("ij,ji->i", cross, solved)
+    return mean + solved.T @ (latent[rest] - mean), variance
+
+
+def condition_on_others(Z, y, latent, out, **options):
+    """The same given all other samples, with the typical distance of all."""
+    rest = np.delete(np.arange(len(Z)), out)
+    typical = np.median(pdist(Z, "sqeuclidean"))
+    return condition(Z, y, latent, rest, out, typical=typical, **options)
