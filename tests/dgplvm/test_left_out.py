@@ -30,12 +30,12 @@ from tests.toys import MEAN_VARIANCE, condition, condition_on_others
 make = partial(make_mapping, width=2.0, noise=0.05, mean_variance=MEAN_VARIANCE)
 
 
-def classes(n=45, d=12, seed=0):
+def classes(n=45, d=12, seed=0, *, apart=1.5):
     """Three overlapping classes in scaled features, in no order."""
     rng = np.random.default_rng(seed)
     y = rng.permutation(np.arange(n) % 3)
     X = rng.standard_normal((n, d))
-    X[np.arange(n), y] += 1.5
+    X[np.arange(n), y] += apart
     return (X - X.mean(axis=0)) / X.std(axis=0), y
 
 
@@ -258,11 +258,7 @@ def geometric_means(losses):
 @pytest.mark.parametrize("distance", [0.3, 1.5])
 def test_settings_are_means_by_the_errors_of_left_out_indicators(training_of, distance, grouped):
     """Each part of either division is predicted without it; its error counts once."""
-    rng = np.random.default_rng(6)
-    y = rng.permutation(np.arange(40) % 3)
-    X = rng.standard_normal((40, 5))
-    X[np.arange(40), y] += distance
-    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    X, y = classes(40, 5, seed=6, apart=distance)
     training = training_of(X, y, groups=np.arange(40) // 2 if grouped else None)
     assert len(training.divisions) == 2
     share = 0.6 if grouped else 1.0
@@ -390,10 +386,7 @@ def noise():
 
 def few_classes():
     """Three classes in 20 features."""
-    rng = np.random.default_rng(201)
-    y = np.arange(130) % 3
-    X = rng.standard_normal((130, 20))
-    X[np.arange(130), y] += 1.5
+    X, y = classes(130, 20, seed=201)
     return X[:30], y[:30], X[30:]
 
 
