@@ -29,3 +29,9 @@ def condition_on_others(Z, y, latent, out, **options):
     rest = np.delete(np.arange(len(Z)), out)
     typical = np.median(pdist(Z, "sqeuclidean"))
     return condition(Z, y, latent, rest, out, typical=typical, **options)
+
+
+def central(function, x, step):
+    """Central differences of an array function of x (..., P) in its last axis, (..., P)."""
+    units = step * np.eye(x.shape[-1])
+    return np.stack([function(x + e) - function(x - e) for e in units], axis=-1) / (2.0 * step)
