@@ -2,6 +2,7 @@
 
 import numpy as np
 from scipy.spatial.distance import cdist, pdist
+from scipy.special import log_ndtr
 
 # Prior variance of the mean of mapped samples.
 MEAN_VARIANCE = 0.3
@@ -35,3 +36,22 @@ def central(function, x, step):
     """Central differences of an array function of x (..., P) in its last axis, (..., P)."""
     units = step * np.eye(x.shape[-1])
     return np.stack([function(x + e) - function(x - e) for e in units], axis=-1) / (2.0 * step)
+
+
+def hermite(n_dims, n_nodes=20):
+    """Nodes (G, P) and weights (G,) of N(0, I)."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(n_nodes)
+    grid = np.stack(np.meshgrid(*[nodes] * n_dims, indexing="ij"), axis=-1)
+    product = np.meshgrid(*[weights / weights.sum()] * n_dims, indexing="ij")
+    return grid.reshape(-1, n_dims), np.prod(product, axis=0).ravel()
+
+
+def choice(mean, sd=1.0):
+    """Probabilities (..., K) that independent normals are the largest."""
+    nodes, weights = hermite(1, 30)
+    sd = np.broadcast_to(sd, mean.shape)
+    t = mean[..., None, :] + sd[..., None, :] * nodes  # (..., Q, K), of the largest
+    below = log_ndtr((t[..., None] - mean[..., None, None, :]) / sd[..., None, None, :])
+    own = np.arange(mean.shape[-1])
+    below[..., own, own] = 0.0
+    return np.einsum("q,...qk->...k", weights, np.exp(below.sum(axis=-1)))

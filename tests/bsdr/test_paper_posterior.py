@@ -13,6 +13,7 @@ from bsdr_models.papers.bsdr import mean_field as mf
 from bsdr_models.papers.bsdr.draws import NAMES, BSDRDraws, ProjectionFactor
 from bsdr_models.papers.bsdr.priors import Priors
 from bsdr_models.papers.reading import stack_draws
+from tests.toys import choice, hermite
 
 # Largest error of a probability that predictions may have.
 ERROR = 0.005
@@ -82,17 +83,6 @@ def utilities(X, state, new, latent_scale=0.5):
     return full @ w.mean, np.sqrt(variance), node_weights
 
 
-def argmax_probabilities(mean, sd):
-    """Probabilities (..., K) that independent normal utilities are the largest."""
-    nodes, weights = np.polynomial.hermite_e.hermegauss(30)
-    weights = weights / weights.sum()
-    t = mean[..., None, :] + sd[..., None, :] * nodes[:, None]  # (..., Q, K), of the largest
-    gap = t[..., None] - mean[..., None, None, :]  # (..., Q, K, K)
-    below = log_ndtr(gap / sd[..., None, None, :])
-    below[..., np.arange(mean.shape[-1]), np.arange(mean.shape[-1])] = 0.0
-    return np.einsum("q,...qk->...k", weights, np.exp(below.sum(axis=-1)))
-
-
 def random_draws(target, *, size=30, d=4, r=2, k=3, latent_scale=0.8):
     """A posterior of random draws around one value."""
     rng = np.random.default_rng([43, 0])
@@ -113,15 +103,6 @@ def at_nodes(posterior, X, n_nodes=20):
     return np.einsum("smgr,srk->smgk", z, W) + b[:, None, None], weights
 
 
-def hermite(n_dims, n_nodes=20):
-    """Nodes (G, P) and weights (G,) of N(0, I)."""
-    nodes, weights = np.polynomial.hermite_e.hermegauss(n_nodes)
-    grid = np.stack(np.meshgrid(*[nodes] * n_dims, indexing="ij"), axis=-1)
-    return grid.reshape(-1, n_dims), np.prod(
-        np.meshgrid(*[weights / weights.sum()] * n_dims, indexing="ij"), axis=0
-    ).ravel()
-
-
 @pytest.mark.parametrize("latent_scale", [0.1, 0.8])
 @pytest.mark.parametrize("prior", ["entrywise", "columnwise", "rowwise"])
 def test_class_probabilities_are_those_of_the_paper(prior, latent_scale, many_draws):
@@ -129,7 +110,7 @@ def test_class_probabilities_are_those_of_the_paper(prior, latent_scale, many_dr
     X, state, posterior = mean_field("multiclass", prior=prior, latent_scale=latent_scale)
     new = 1.5 * np.random.default_rng(1).standard_normal((6, 4))
     mean, sd, weights = utilities(X, state, new, latent_scale)
-    expected = np.einsum("mgk,g->mk", argmax_probabilities(mean, sd), weights)
+    expected = np.einsum("mgk,g->mk", choice(mean, sd), weights)
     got = np.exp(posterior.log_probabilities(new))
     assert expected.std(axis=0).min() > 0.03
     np.testing.assert_allclose(got.sum(axis=1), 1.0, rtol=1e-12)
@@ -179,7 +160,7 @@ def test_probabilities_by_draws_are_means_over_their_latent_coordinates(r):
     posterior = random_draws("multiclass", r=r, size=10)
     new = np.random.default_rng(8).standard_normal((3, 4))
     eta, weights = at_nodes(posterior, new)
-    expected = np.einsum("smgk,g->mk", argmax_probabilities(eta, np.ones_like(eta)), weights) / 10
+    expected = np.einsum("smgk,g->mk", choice(eta), weights) / 10
     np.testing.assert_allclose(np.exp(posterior.log_probabilities(new)), expected, atol=ERROR)
     at = new @ posterior.projection[0]
     same = replace(posterior, projection=np.tile(posterior.projection[:1], (10, 1, 1)))
@@ -207,7 +188,7 @@ def test_log_likelihood_of_labels_is_the_integral_over_the_latent(target):
     y = np.arange(10) % 3 if target == "multiclass" else rng.random((10, 3)) < 0.5
     eta, weights = at_nodes(posterior, X)
     if target == "multiclass":
-        of_classes = argmax_probabilities(eta, np.ones_like(eta))
+        of_classes = choice(eta)
         each = np.log(np.maximum(of_classes[:, np.arange(10), :, y], 1e-300)).transpose(1, 0, 2)
     else:
         each = log_ndtr(np.where(y, 1.0, -1.0)[:, None] * eta).sum(axis=-1)
