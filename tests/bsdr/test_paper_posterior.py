@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from itertools import product
 
 import numpy as np
 import pytest
@@ -103,17 +104,29 @@ def at_nodes(posterior, X, n_nodes=20):
     return np.einsum("smgr,srk->smgk", z, W) + b[:, None, None], weights
 
 
-@pytest.mark.parametrize("latent_scale", [0.1, 0.8])
-@pytest.mark.parametrize("prior", ["entrywise", "columnwise", "rowwise"])
-def test_class_probabilities_are_those_of_the_paper(prior, latent_scale, many_draws):
-    """Section II-B3, with the latent coordinates integrated out."""
-    X, state, posterior = mean_field("multiclass", prior=prior, latent_scale=latent_scale)
+@pytest.mark.parametrize(
+    ("target", "prior", "latent_scale"),
+    [
+        *product(["multiclass"], ["entrywise", "columnwise", "rowwise"], [0.1, 0.8]),
+        ("multilabel", "entrywise", 0.5),
+        ("regression", "entrywise", 0.5),
+    ],
+)
+def test_predictions_are_those_of_the_paper(target, prior, latent_scale, many_draws):
+    """Section II-B3, with the latent coordinates integrated out; labels are marginal."""
+    X, state, posterior = mean_field(target, prior=prior, latent_scale=latent_scale)
     new = 1.5 * np.random.default_rng(1).standard_normal((6, 4))
     mean, sd, weights = utilities(X, state, new, latent_scale)
-    expected = np.einsum("mgk,g->mk", choice(mean, sd), weights)
-    got = np.exp(posterior.log_probabilities(new))
+    given = {"multiclass": choice(mean, sd), "multilabel": ndtr(mean / sd), "regression": mean}
+    expected = np.einsum("mgk,g->mk", given[target], weights)
     assert expected.std(axis=0).min() > 0.03
-    np.testing.assert_allclose(got.sum(axis=1), 1.0, rtol=1e-12)
+    if target == "regression":
+        coef, bias = posterior.effects()
+        np.testing.assert_allclose(new @ coef + bias, expected, atol=0.05 * sd.max())
+        return
+    got = np.exp(posterior.log_probabilities(new))
+    if target == "multiclass":
+        np.testing.assert_allclose(got.sum(axis=1), 1.0, rtol=1e-12)
     np.testing.assert_allclose(got, expected, atol=OF_DRAWS)
 
 
@@ -127,14 +140,6 @@ def test_directions_outside_the_row_space_have_their_prior_variance(many_draws):
     np.testing.assert_allclose(found.std, sd, rtol=1e-8)
 
 
-def test_label_probabilities_are_marginal(many_draws):
-    X, state, posterior = mean_field("multilabel")
-    new = np.random.default_rng(3).standard_normal((6, 4))
-    mean, sd, weights = utilities(X, state, new)
-    expected = np.einsum("mgk,g->mk", ndtr(mean / sd), weights)
-    np.testing.assert_allclose(np.exp(posterior.log_probabilities(new)), expected, atol=OF_DRAWS)
-
-
 def test_draws_of_weights_and_biases_have_the_moments_of_q(many_draws):
     _, state, posterior = mean_field("multiclass", n=9)
     q = state.weights
@@ -144,15 +149,6 @@ def test_draws_of_weights_and_biases_have_the_moments_of_q(many_draws):
         np.testing.assert_allclose((draws.mean(axis=0) - q.mean[:, k]) / size, 0.0, atol=0.06)
         error = (np.cov(draws.T) - q.cov[k]) / np.outer(size, size)
         assert np.abs(error).max() < 0.1
-
-
-def test_means_of_outputs_are_those_of_q(many_draws):
-    X, state, posterior = mean_field("regression")
-    new = np.random.default_rng(4).standard_normal((6, 4))
-    mean, sd, weights = utilities(X, state, new)
-    expected = np.einsum("mgk,g->mk", mean, weights)
-    coef, bias = posterior.effects()
-    np.testing.assert_allclose(new @ coef + bias, expected, atol=0.05 * sd.max())
 
 
 @pytest.mark.parametrize("r", [1, 2])
