@@ -364,17 +364,6 @@ def test_derivatives_of_the_mapping(metric):
         np.testing.assert_allclose(model.components_[:, d], slope, atol=1e-5)
 
 
-def test_the_model_of_a_fit_is_declared_on_its_samples(uncompiled):
-    """At its raw coordinates it has its latent coordinates and its criterion."""
-    X, y = classes()
-    model = fitted(X, y)
-    declared, posterior = model.model_, model.idata_["posterior"]
-    raw = posterior["latent_raw"].values[0, 0]
-    values = {declared["latent_raw"]: raw}
-    np.testing.assert_allclose(declared["latent"].eval(values), model.latent_, atol=1e-8)
-    np.testing.assert_allclose(declared["criterion"].eval(values), posterior["criterion"].item())
-
-
 # -------------------------------------------------------------------------------------------- draws
 
 
