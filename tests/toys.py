@@ -55,3 +55,14 @@ def choice(mean, sd=1.0):
     own = np.arange(mean.shape[-1])
     below[..., own, own] = 0.0
     return np.einsum("q,...qk->...k", weights, np.exp(below.sum(axis=-1)))
+
+
+def scatters(X, y):
+    """Scatter matrices within and between classes, by a loop over samples."""
+    within = between = 0.0
+    for x, label in zip(X, y, strict=True):
+        centre = X[y == label].mean(axis=0)
+        within = within + np.outer(x - centre, x - centre) / len(X)
+        off = centre - X.mean(axis=0)
+        between = between + np.outer(off, off) / len(X)
+    return within, between
