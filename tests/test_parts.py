@@ -5,30 +5,21 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from scipy import integrate, stats
+from scipy import stats
 from sklearn.datasets import load_wine
 from sklearn.metrics import pairwise_distances
 from sklearn.preprocessing import scale
 
 from bsdr_models import SupervisedWhitening, parts
-from tests.toys import FAST
+from tests.toys import FAST, choice
 
 ETA = np.array([[[0.3, -1.2, 0.8], [4.0, 0.0, -2.0]], [[0.0, 0.0, 0.0], [-1.0, 2.5, 2.0]]])
-
-
-def choice_probability(eta, c):
-    """Integral over the utility of class c of the probability that the others are smaller."""
-    others = np.delete(eta, c)
-    return integrate.quad(
-        lambda t: stats.norm.pdf(t - eta[c]) * stats.norm.cdf(t - others).prod(), -12.0, 12.0
-    )[0]
 
 
 def test_multinomial_probit():
     """A batch of linear predictors: probabilities, gradient, and frequencies of draws."""
     lapse = 0.1
-    probability = [[choice_probability(eta, c) for c in range(3)] for eta in ETA.reshape(4, 3)]
-    probability = (1.0 - lapse) * np.reshape(probability, (2, 2, 3)) + lapse / 3.0
+    probability = (1.0 - lapse) * choice(ETA) + lapse / 3.0
     steps = 1e-5 * np.eye(12).reshape(12, 2, 2, 3)
     points = np.concatenate([ETA[None], ETA + steps, ETA - steps])
     eta = pt.dtensor4(shape=points.shape)

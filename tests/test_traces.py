@@ -12,7 +12,7 @@ import pymc as pm
 import pytest
 import xarray as xr
 from scipy.spatial.distance import cdist, pdist
-from scipy.special import expit, ndtr, softmax
+from scipy.special import expit, softmax
 from scipy.stats import norm
 from sklearn.model_selection import LeaveOneOut
 
@@ -34,7 +34,7 @@ from bsdr_models.dgplvm.gp_classifier import fit_gp_classifier
 from bsdr_models.dgplvm.priors import MAP_MEAN_VARIANCE
 from bsdr_models.dgplvm.trees import SPEC as DGPLVM
 from bsdr_models.inference.spec import ModelSpec, find_spec
-from tests.toys import BUILDS, FAST, scaled_iris
+from tests.toys import BUILDS, FAST, choice, scaled_iris
 
 X, Y = scaled_iris()
 NEW, Y_NEW = scaled_iris(start=1, step=7)
@@ -52,15 +52,6 @@ def trace_of(model, n_draws=60):
 def draws_of(trace, *names):
     posterior = trace["posterior"]
     return [posterior[name].values.reshape(-1, *posterior[name].shape[2:]) for name in names]
-
-
-def choice(eta):
-    """Probability that N(eta_k, 1) is the largest of independent ones, eta (..., K)."""
-    node, weight = np.polynomial.hermite_e.hermegauss(20)
-    smaller = ndtr(eta[..., :, None, None] - eta[..., None, :, None] + node)
-    each = np.arange(eta.shape[-1])
-    smaller[..., each, each, :] = 1.0
-    return smaller.prod(axis=-2) @ (weight / weight.sum())
 
 
 def loss(p, y):

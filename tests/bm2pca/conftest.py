@@ -5,7 +5,8 @@ features, samples and slack scales, whatever the data format of the package. The
 has all of this.
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,11 +17,11 @@ from bsdr_models import BM2PCAClassifier
 from bsdr_models.bm2pca import views
 from bsdr_models.bm2pca.priors import BM2PCAPriors
 from bsdr_models.bm2pca.views import Loadings, Offset, ViewState
-from bsdr_models.numerics.factors import Gamma
 from bsdr_models.papers import PaperBM2PCAClassifier
 from bsdr_models.papers.bm2pca import mean_field as mf
 from bsdr_models.papers.bm2pca.loss_augmentation import Margins
 from bsdr_models.papers.factors import NormalColumns
+from tests import mean_field_lab as shared
 
 # No two hyper-parameters agree, and none is its own inverse.
 PRIORS = BM2PCAPriors(
@@ -116,15 +117,12 @@ def log_joint(problem, draws):
     nu = draws["weight_precision"]
     size = len(Z)
 
-    def gamma(x, shape, rate):
-        return stats.gamma.logpdf(x, shape, scale=1.0 / rate)
-
     def normal(x, mean, precision):
         return stats.norm.logpdf(x, mean, np.asarray(precision) ** -0.5)
 
     parts = [
         normal(Z, 0.0, 1.0),
-        gamma(nu, p.weight_shape, p.weight_rate),
+        shared.log_gamma(nu, p.weight_shape, p.weight_rate),
         normal(eta, 0.0, nu[:, None]),
     ]
     for X, own in zip(problem.X, draws["views"], strict=True):
@@ -132,10 +130,10 @@ def log_joint(problem, draws):
         seen = ~np.isnan(X)
         fitted = Z @ W.swapaxes(1, 2) + t[:, None]
         parts += [
-            gamma(r, p.loading_shape, p.loading_rate),
+            shared.log_gamma(r, p.loading_shape, p.loading_rate),
             normal(W, 0.0, r[:, None]),
             normal(t, 0.0, p.offset_precision),
-            gamma(tau, p.noise_shape, p.noise_rate),
+            shared.log_gamma(tau, p.noise_shape, p.noise_rate),
             normal(X[seen], fitted[..., seen], tau[:, None]),
         ]
     y, C = problem.y, problem.cost
@@ -153,48 +151,29 @@ def log_joint(problem, draws):
 
 def draw_q(problem, state, *, size, rng):
     """Draws of every factor over all features and samples, and their log density under q, (S,)."""
-    log_q = np.zeros(size)
-
-    def gamma(factor):
-        x = rng.gamma(factor.shape, 1.0 / factor.rate, size=(size, *factor.shape.shape))
-        each = stats.gamma.logpdf(x, factor.shape, scale=1.0 / factor.rate)
-        np.add(log_q, each.reshape(size, -1).sum(axis=1), out=log_q)
-        return x
-
-    def normals(means, covs):
-        """Normals with means (..., M) and covariances (..., M, M)."""
-        factor = np.broadcast_to(np.linalg.cholesky(covs), (*means.shape, means.shape[-1]))
-        noise = rng.standard_normal((size, *means.shape))
-        log_det = np.log(np.einsum("...mm->...m", factor)).sum()
-        each = stats.norm.logpdf(noise).reshape(size, -1).sum(axis=1) - log_det
-        np.add(log_q, each, out=log_q)
-        return means + np.einsum("...mq,s...q->s...m", factor, noise)
-
-    draws = {"views": []}
+    q, found = shared.Draws(size, rng), {"views": []}
     for own, view in zip(state.views, problem.data.views, strict=True):
         t = own.offset
-        draws["views"].append(
+        found["views"].append(
             {
-                "loadings": normals(view.to_features(own.loadings.mean), own.loadings.cov),
-                "loading_precision": gamma(own.loading_precision),
-                "offset": normals(view.to_features(t.mean)[:, None], t.variance[:, None, None])[
+                "loadings": q.normals(view.to_features(own.loadings.mean), own.loadings.cov),
+                "loading_precision": q.gamma(own.loading_precision),
+                "offset": q.normals(view.to_features(t.mean)[:, None], t.variance[:, None, None])[
                     ..., 0
                 ],
-                "noise_precision": gamma(own.noise_precision),
+                "noise_precision": q.gamma(own.noise_precision),
             }
         )
-    z = state.latent
-    Z = normals(z.mean, z.cov)
-    draws["latent"] = Z
-    eta = normals(state.weights.mean.T, state.weights.cov)
-    draws["weights"] = eta.swapaxes(1, 2)
-    draws["weight_precision"] = gamma(state.weight_precision)
+    found["latent"] = q.normals(state.latent.mean, state.latent.cov)
+    eta = q.normals(state.weights.mean.T, state.weights.cov)
+    found["weights"] = eta.swapaxes(1, 2)
+    found["weight_precision"] = q.gamma(state.weight_precision)
     # GIG(1/2, 1, s**2) is the law of 1 / v for an inverse Gaussian v of mean 1 / s and shape 1.
     v = rng.wald(1.0 / state.slack, 1.0, size=(size, *state.slack.shape))
-    draws["slack"] = 1.0 / v
+    found["slack"] = 1.0 / v
     each = stats.invgauss.logpdf(v, 1.0 / state.slack) + 2.0 * np.log(v)
-    log_q += each[..., problem.known].reshape(size, -1).sum(axis=1)
-    return draws, log_q
+    q.add(each[..., problem.known])
+    return found, q.log_q
 
 
 # --------------------------------------------------------------------------------- the states
@@ -237,47 +216,36 @@ def updated(problem, state, *names):
     return state
 
 
-def random_covs(rng, *shape):
-    root = rng.standard_normal((*shape, shape[-1])) / np.sqrt(shape[-1])
-    return 0.3 * root @ root.swapaxes(-1, -2) + 0.1 * np.eye(shape[-1])
-
-
-def log_dets(cov):
-    return np.linalg.slogdet(cov)[1]
-
-
 def scrambled(problem, rng):
     """A state of independent random factors."""
     (n, k), r = problem.y.shape, problem.n_components
-
-    def gammas(*shape):
-        return Gamma(shape=rng.uniform(1.0, 4.0, shape), rate=rng.uniform(0.5, 3.0, shape))
-
     own = []
     for view in problem.data.views:
         d, j = view.total.size, view.count.size
-        cov = random_covs(rng, j, r)
+        cov = shared.random_covs(rng, j, r)
         own.append(
             ViewState(
                 loadings=Loadings(
                     mean=0.5 * rng.standard_normal((d, r)),
                     cov=cov,
-                    log_det=log_dets(cov),
+                    log_det=shared.log_dets(cov),
                     copies=view.copies,
                 ),
-                loading_precision=gammas(r),
+                loading_precision=shared.random_gammas(rng, r),
                 offset=Offset(mean=rng.standard_normal(d), variance=rng.uniform(0.1, 0.5, j)),
-                noise_precision=gammas(),
+                noise_precision=shared.random_gammas(rng),
             )
         )
     mean = rng.standard_normal((n, r))
-    cov = random_covs(rng, k, 1 + r)
-    z_cov = random_covs(rng, n, r)
+    cov = shared.random_covs(rng, k, 1 + r)
+    z_cov = shared.random_covs(rng, n, r)
     return mf.FactorState(
         views=tuple(own),
-        latent=mf.make_latent(mean, z_cov, log_dets(z_cov), problem.data),
-        weights=NormalColumns(mean=rng.standard_normal((1 + r, k)), cov=cov, log_det=log_dets(cov)),
-        weight_precision=gammas(k),
+        latent=mf.make_latent(mean, z_cov, shared.log_dets(z_cov), problem.data),
+        weights=NormalColumns(
+            mean=rng.standard_normal((1 + r, k)), cov=cov, log_det=shared.log_dets(cov)
+        ),
+        weight_precision=shared.random_gammas(rng, k),
         slack=rng.uniform(0.5, 3.0, (1 if problem.epsilon is None else 2, n, k)),
     )
 
@@ -291,17 +259,14 @@ def unfinished(problem, rng):
 
 
 def check_monte_carlo(problem, *, seed, max_error=0.1, size=4_000):
-    """The bound is E_q[log joint - log q] to 4 standard errors, drawn until they are this small."""
     rng = np.random.default_rng([23, seed])
     state = unfinished(problem, rng)
-    differences, error = np.empty(0), np.inf
-    while error > max_error:
+
+    def draw():
         draws, log_q = draw_q(problem, state, size=size, rng=rng)
-        differences = np.append(differences, log_joint(problem, draws) - log_q)
-        error = differences.std() / np.sqrt(len(differences))
-        assert len(differences) < 400 / max_error**2, f"no mean of such tails: {error}"
-    bound = problem.bound(state)
-    assert abs(differences.mean() - bound) < 4.0 * error, (bound, differences.mean(), error)
+        return log_joint(problem, draws) - log_q
+
+    shared.check_monte_carlo(problem.bound(state), draw, max_error=max_error)
 
 
 def check_monotone(problem, *, seed, n_updates=40, initial=False):
@@ -310,27 +275,22 @@ def check_monotone(problem, *, seed, n_updates=40, initial=False):
     state = scrambled(problem, rng)
     if initial:
         state = mf.init(problem.data, problem.priors, n_components=problem.n_components, rng=rng)
-    bound = problem.bound(state)
-    for name in rng.choice(FACTORS, n_updates):
-        state = updated(problem, state, name)
-        before, bound = bound, problem.bound(state)
-        assert bound >= before - 1e-9 * abs(before), (name, bound - before)
+    names = rng.choice(FACTORS, n_updates)
+    shared.check_monotone(problem.bound, state, partial(updated, problem), names)
 
 
-def check_stationary(problem, *, seed, n_directions=4, step=1e-4):
-    """No parameter of a factor that was just updated can be moved to a higher bound."""
+def check_stationary(problem, *, seed, n_directions=4):
+    """In some random directions."""
     rng = np.random.default_rng([31, seed])
     state = unfinished(problem, rng)
+
+    def directions(_, shape):
+        return rng.standard_normal((n_directions, *shape))
+
     for name in FACTORS:
         best = updated(problem, state, name)
-        top = problem.bound(best)
-        for what, shape, move in moves_of(problem, best, name):
-            for _ in range(n_directions):
-                direction = step * rng.standard_normal(shape)
-                up, down = problem.bound(move(direction)), problem.bound(move(-direction))
-                slope, rise = (up - down) / (2.0 * step), max(up, down) - top
-                assert abs(slope) < 1e-5, (name, what, slope)
-                assert rise < 1e-11 * abs(top), (name, what, rise)
+        moved = moves_of(problem, best, name)
+        shared.check_stationary(name, problem.bound, best, moved, directions)
 
 
 def moves_of(problem, state, name):
@@ -342,13 +302,13 @@ def moves_of(problem, state, name):
     elif name == "latent":
 
         def latent(mean=z.mean, cov=z.cov):
-            return replace(state, latent=mf.make_latent(mean, cov, log_dets(cov), data))
+            return replace(state, latent=mf.make_latent(mean, cov, shared.log_dets(cov), data))
 
         yield "mean", z.mean.shape, lambda step: latent(mean=z.mean + step)
-        yield "cov", z.cov.shape, lambda step: latent(cov=stretched(z.cov, step))
+        yield "cov", z.cov.shape, lambda step: latent(cov=shared.stretched(z.cov, step))
     elif name in VIEW_FACTORS:
         for v, own in enumerate(state.views):
-            for what, shape, move in moves(getattr(own, name)):
+            for what, shape, move in shared.moves(getattr(own, name)):
 
                 def whole(step, v=v, own=own, move=move):
                     new = replace(own, **{name: move(step)})
@@ -356,39 +316,8 @@ def moves_of(problem, state, name):
 
                 yield f"{what} of view {v}", shape, whole
     else:
-        for what, shape, move in moves(getattr(state, name)):
+        for what, shape, move in shared.moves(getattr(state, name)):
             yield what, shape, lambda step, move=move: replace(state, **{name: move(step)})
-
-
-def moves(factor):
-    """The same for a factor alone.
-
-    Positive numbers move by a factor 1 + step, means by the step, covariances L L' to
-    L (I + step) (I + step)' L'.
-    """
-    for f in fields(factor):
-        value = getattr(factor, f.name)
-        if f.name in ("shape", "rate", "variance"):
-
-            def move(step, name=f.name, value=value):
-                return replace(factor, **{name: value * (1.0 + step)})
-        elif f.name == "mean":
-
-            def move(step, name=f.name, value=value):
-                return replace(factor, **{name: value + step})
-        elif f.name == "cov":
-
-            def move(step, value=value):
-                cov = stretched(value, step)
-                return replace(factor, cov=cov, log_det=log_dets(cov))
-        else:
-            continue
-        yield f.name, value.shape, move
-
-
-def stretched(cov, step):
-    root = np.linalg.cholesky(cov) @ (np.eye(cov.shape[-1]) + step)
-    return root @ root.swapaxes(-1, -2)
 
 
 @pytest.fixture(scope="session")
@@ -406,15 +335,6 @@ def case(request):
 
 # ---------------------------------------------------------------------------------- estimators
 
-FEW_DRAWS = {"sampling__draws": 30, "sampling__tune": 30, "sampling__chains": 2}
-FORMS = {
-    "default": {},
-    "paper": {},
-    "gibbs": {"inference": "gibbs", **FEW_DRAWS},
-    "nuts": {"inference": "nuts", **FEW_DRAWS, "sampling__draws": 5, "sampling__tune": 5},
-    "advi": {"inference": "advi", **FEW_DRAWS},
-}
-
 
 @pytest.fixture(scope="session")
 def make_form():
@@ -422,9 +342,8 @@ def make_form():
 
     def make(form, **more):
         fixed = {"loss__C": 10.0, "loss__calibrate": False, "random_state": 0}
-        if form.startswith("default"):
-            return BM2PCAClassifier().set_params(**fixed | FORMS[form] | more)
-        model = PaperBM2PCAClassifier(random_state=0)
-        return model.set_params(**FORMS[form] | {k.removeprefix("loss__"): more[k] for k in more})
+        if form == "default":
+            return BM2PCAClassifier().set_params(**fixed | more)
+        return PaperBM2PCAClassifier(random_state=0).set_params(**more)
 
     return make

@@ -1,6 +1,5 @@
-"""BM2PCAClassifier: interface, attributes and accuracy."""
+"""BM2PCAClassifier: interface and attributes."""
 
-import functools
 import json
 import warnings
 
@@ -9,10 +8,6 @@ import pandas as pd
 import pytest
 from scipy import sparse
 from scipy.special import expit, softmax
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.metrics import log_loss
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from bsdr_models import BM2PCAClassifier, BM2PCAPriors, BM2PCARegressor, Sampling
 from bsdr_models.bm2pca.subspace import signs_of
@@ -20,33 +15,6 @@ from bsdr_models.data.targets import read_classes
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.papers import PaperBM2PCAClassifier
 from bsdr_models.papers.bm2pca import predict
-
-FORMS = ("default", "paper")
-every_form = pytest.mark.parametrize("form", FORMS)
-
-
-@pytest.fixture(scope="module")
-def wine_models(wine_split):
-    """The default settings of every form, each fitted once."""
-
-    @functools.cache
-    def fit(form):
-        kind = PaperBM2PCAClassifier if form == "paper" else BM2PCAClassifier
-        return kind(random_state=0).fit(*wine_split[::2])
-
-    return fit
-
-
-@every_form
-def test_wine(wine_split, wine_models, form):
-    """About as accurate as shrinkage LDA, with good probabilities."""
-    train, test, y_train, y_test = wine_split
-    model = wine_models(form)
-    lda = make_pipeline(StandardScaler(), LinearDiscriminantAnalysis(solver="eigen", shrinkage=0.1))
-    lda.fit(train, y_train)
-    assert model.score(test, y_test) > 0.93
-    assert model.score(test, y_test) >= lda.score(test, y_test) - 0.04
-    assert log_loss(y_test, model.predict_proba(test)) < 0.2
 
 
 def test_arguments_are_used(overlapping, make_form):

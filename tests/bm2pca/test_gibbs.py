@@ -63,34 +63,20 @@ def test_log_density_has_no_slack_scales(lab, problem):
 
 
 def test_latent(lab, problem, conditionals):
-    state, tile = some_state(problem), conditionals.tile
-
-    def draw(probe, c):
-        return gibbs.sample_latent(tile(state, c), problem.data, rng=probe)
-
-    def put(many, points):
-        return replace(many, latent=points.reshape(many.latent.shape))
+    def sample(many, rng):
+        return {"latent": gibbs.sample_latent(many, problem.data, rng=rng)}
 
     joint = partial(log_joint, lab, problem)
-    conditionals.check_normal_block(joint, state, draw, put, size=state.latent.size)
+    conditionals.check_normal_block(joint, some_state(problem), sample)
 
 
 def test_offset_and_loadings_as_one_block(lab, problem, conditionals):
-    state, tile = some_state(problem), conditionals.tile
+    def sample(many, rng):
+        new = gibbs.sample_offset_and_loadings(many, problem.data, problem.priors, rng=rng)
+        return {"offset": new.offset, "loadings": new.loadings}
 
-    def draw(probe, c):
-        new = gibbs.sample_offset_and_loadings(
-            tile(state, c), problem.data, problem.priors, rng=probe
-        )
-        return np.concatenate([new.offset[:, :, None], new.loadings], axis=2)
-
-    def put(many, points):
-        both = points.reshape(4, many.offset.shape[1], -1)
-        return replace(many, offset=both[:, :, 0], loadings=both[:, :, 1:])
-
-    size = state.offset.size + state.loadings.size
     joint = partial(log_joint, lab, problem)
-    conditionals.check_normal_block(joint, state, draw, put, size=size)
+    conditionals.check_normal_block(joint, some_state(problem), sample)
 
 
 def test_precisions(lab, problem, conditionals):

@@ -5,25 +5,7 @@ import pytest
 
 from bsdr_models.papers.bm2pca.loss_augmentation import margins_of
 
-COST = 0.7
 EPSILON = 0.3
-
-
-def toy(kind):
-    """A third of the targets missing; moments and scales of f."""
-    rng = np.random.default_rng([41, 5])
-    shape = (6, 3)
-    known = rng.random(shape) > 0.3
-    sign = np.where(rng.random(shape) < 0.5, 1.0, -1.0)
-    if kind == "signs":
-        margins = margins_of(known * sign, COST, None)
-    else:
-        margins = margins_of(np.where(known, rng.standard_normal(shape), np.nan), COST, EPSILON)
-    mean, variance = 1.5 * rng.standard_normal(shape), rng.uniform(0.01, 2.0, shape)
-    scales = rng.uniform(0.3, 4.0, margins.scales(mean, variance).shape)
-    assert not known.all()
-    np.testing.assert_array_equal(margins.observed, known)
-    return margins, mean, variance, scales
 
 
 @pytest.mark.parametrize("cost", [0.7, 2.5])
@@ -38,10 +20,16 @@ def test_epsilon_insensitive_density_is_normalised(cost):
     assert log_p.max() == pytest.approx(inside[0], abs=1e-14)
 
 
-@pytest.mark.parametrize("kind", ["signs", "regression"])
-def test_a_missing_target_has_no_factor(kind):
-    margins, mean, variance, s = toy(kind)
-    known = margins.observed
+@pytest.mark.parametrize(("case", "missing"), [("shared", 0.0), ("regression shared", np.nan)])
+def test_a_missing_target_has_no_factor(lab, case, missing):
+    problem, rng = lab.make_problem(case), np.random.default_rng(41)
+    known = problem.known
+    assert not known.all()
+    margins = margins_of(np.where(known, problem.y, missing), problem.cost, problem.epsilon)
+    np.testing.assert_array_equal(margins.observed, known)
+    mean = 1.5 * rng.standard_normal(known.shape)
+    variance = rng.uniform(0.01, 2.0, known.shape)
+    s = rng.uniform(0.3, 4.0, margins.scales(mean, variance).shape)
     assert np.all(margins.scales(mean, variance)[..., ~known] == 1.0)
     other, wild = np.where(known, mean, 1e3), np.where(known, s, 1e3)
     np.testing.assert_array_equal(

@@ -2,6 +2,7 @@
 
 import pickle
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from bsdr_models.bm2pca.priors import PAPER
 from bsdr_models.bm2pca.views import make_view
 from bsdr_models.papers.bm2pca import mean_field as mf
+from bsdr_models.papers.bm2pca.conjugate import BM2PCAProblem, fit_mean_field
 from bsdr_models.papers.bm2pca.loss_augmentation import margins_of
 
 
@@ -155,3 +157,22 @@ def test_step_is_its_updates_in_order_and_leaves_its_input_alone(lab, case):
         assert terms == pytest.approx(dict(info.terms), rel=1e-10)
         np.testing.assert_allclose(same.latent.mean, end.latent.mean, rtol=1e-9, atol=1e-11)
         np.testing.assert_allclose(same.slack, end.slack, rtol=1e-9)
+
+
+@pytest.mark.parametrize("case", ["shared", "regression shared", "missing shared", "views"])
+def test_bound_of_a_fit_rises_to_convergence_and_is_reported(lab, case):
+    p = lab.make_problem(case, priors=PAPER)
+    ends = np.cumsum([0, *(X.shape[1] for X in p.X)])
+    task = BM2PCAProblem(
+        X=p.data.X,
+        Y=np.where(p.known, p.y, 0.0 if p.epsilon is None else np.nan),
+        cost=p.cost,
+        epsilon=p.epsilon,
+        columns=tuple(np.arange(*pair) for pair in pairwise(ends)),
+        n_components=p.n_components,
+    )
+    result = fit_mean_field(task, rng=np.random.default_rng(0), max_iter=3000)
+    assert result.converged
+    assert np.all(np.diff(result.trace) >= -1e-9 * np.abs(result.trace[1:]))
+    np.testing.assert_allclose(sum(result.terms.values()), result.trace, rtol=1e-12)
+    assert result.trace[-1] == pytest.approx(p.bound(result.posterior.state))

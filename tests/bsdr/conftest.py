@@ -5,7 +5,9 @@ joint is written with SciPy densities, and moments of truncated utilities come f
 fixture ``lab`` has all of this.
 """
 
+import math
 from dataclasses import dataclass, replace
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,12 +15,12 @@ import pytest
 from scipy import stats
 from scipy.special import log_ndtr, logsumexp, ndtri_exp
 
-from bsdr_models.numerics.factors import Gamma
 from bsdr_models.papers.bsdr import mean_field as mf
 from bsdr_models.papers.bsdr.design import DenseDesign, SpectralDesign
 from bsdr_models.papers.bsdr.mean_field import Data
 from bsdr_models.papers.bsdr.priors import Priors
 from bsdr_models.papers.factors import NormalColumns, NormalRows, RidgeColumns
+from tests import mean_field_lab as shared
 
 # All hyper-parameters differ, and none is its own inverse.
 PRIORS = Priors(
@@ -82,24 +84,24 @@ def log_joint(problem, draws):
     phi, Q, Z = draws["projection_precision"], draws["projection"], draws["latent"]
     psi, W, T = draws["weight_precision"], draws["weights"], draws["utilities"]
 
-    def gamma(x, shape, rate):
-        return stats.gamma.logpdf(x, shape, scale=1.0 / rate)
-
     def normal(x, mean, scale):
         return stats.norm.logpdf(x, mean, scale)
 
     eta = Z @ W[:, 1:] + W[:, :1]
     parts = [
-        gamma(phi, p.projection_shape, p.projection_rate),
+        shared.log_gamma(phi, p.projection_shape, p.projection_rate),
         normal(Q, 0.0, np.broadcast_to(phi, Q.shape) ** -0.5),
         normal(Z, X @ Q, p.latent_scale),
-        gamma(psi[:, :1], p.bias_shape, p.bias_rate),
-        gamma(psi[:, 1:], p.weight_shape, p.weight_rate),
+        shared.log_gamma(psi[:, :1], p.bias_shape, p.bias_rate),
+        shared.log_gamma(psi[:, 1:], p.weight_shape, p.weight_rate),
         normal(W, 0.0, psi**-0.5),
     ]
     if problem.target == "regression":
         tau = draws["noise_precision"]
-        parts += [gamma(tau, p.noise_shape, p.noise_rate), normal(y, eta, tau[:, None] ** -0.5)]
+        parts += [
+            shared.log_gamma(tau, p.noise_shape, p.noise_rate),
+            normal(y, eta, tau[:, None] ** -0.5),
+        ]
     else:
         possible = T.argmax(axis=2) == y if problem.target == "multiclass" else (T > 0) == y
         assert possible.all()
@@ -109,39 +111,23 @@ def log_joint(problem, draws):
 
 def draw_q(problem, state, cov, *, size, rng):
     """Draws of every factor and their log density under q, (S,); cov (R, D, D) is that of Q."""
-    draws, log_q = {}, np.zeros(size)
-
-    def gamma(name, factor):
-        draws[name] = rng.gamma(factor.shape, 1.0 / factor.rate, size=(size, *factor.shape.shape))
-        each = stats.gamma.logpdf(draws[name], factor.shape, scale=1.0 / factor.rate)
-        return each.reshape(size, -1).sum(axis=1)
-
-    def normals(means, covs):
-        """Draws with ``means`` (M, P) and covariances (M, P, P)."""
-        factor = np.linalg.cholesky(covs)
-        noise = rng.standard_normal((size, *means.shape))
-        log_det = np.log(np.einsum("mpp->mp", factor)).sum()
-        log_q = stats.norm.logpdf(noise).reshape(size, -1).sum(axis=1) - log_det
-        return means + np.einsum("mpq,smq->smp", factor, noise), log_q
-
-    log_q += gamma("projection_precision", state.projection_precision)
-    log_q += gamma("weight_precision", state.weight_precision)
-    rows, each = normals(state.projection.mean.T, cov)
-    draws["projection"], log_q = rows.swapaxes(1, 2), log_q + each
-    z = state.latent
-    draws["latent"], each = normals(z.mean, np.broadcast_to(z.cov, (len(z.mean), *z.cov.shape)))
-    log_q += each
-    rows, each = normals(state.weights.mean.T, state.weights.cov)
-    draws["weights"], log_q = rows.swapaxes(1, 2), log_q + each
-    draws["utilities"] = None
+    q = shared.Draws(size, rng)
+    found = {
+        "projection_precision": q.gamma(state.projection_precision),
+        "weight_precision": q.gamma(state.weight_precision),
+        "projection": q.normals(state.projection.mean.T, cov).swapaxes(1, 2),
+        "latent": q.normals(state.latent.mean, state.latent.cov),
+        "weights": q.normals(state.weights.mean.T, state.weights.cov).swapaxes(1, 2),
+        "utilities": None,
+    }
     if problem.target == "regression":
-        log_q += gamma("noise_precision", state.noise_precision)
+        found["noise_precision"] = q.gamma(state.noise_precision)
     else:
         origin = state.utilities.origin
-        draws["utilities"] = draw_utilities(origin, problem, size=size, rng=rng)
-        log_q += stats.norm.logpdf(draws["utilities"], origin).sum(axis=(1, 2))
-        log_q -= truncated_moments(origin, problem)[0].sum()
-    return draws, log_q
+        found["utilities"] = draw_utilities(origin, problem, size=size, rng=rng)
+        q.add(stats.norm.logpdf(found["utilities"], origin))
+        q.log_q -= truncated_moments(origin, problem)[0].sum()
+    return found, q.log_q
 
 
 def draw_utilities(origin, problem, *, size, rng):
@@ -199,7 +185,7 @@ def summaries(mean, cov, X):
     return RidgeColumns(
         mean=mean,
         variance=np.einsum("rdd->dr", cov).copy(),
-        log_det=np.linalg.slogdet(cov)[1],
+        log_det=shared.log_dets(cov),
         gram_trace=np.einsum("nd,rde,ne->r", X, cov, X),
         fitted=X @ mean,
     )
@@ -237,15 +223,9 @@ def scrambled(problem, rng):
     """A state of random, mutually inconsistent factors; and Cov(Q)."""
     n, d = problem.X.shape
     r, k = problem.n_components, problem.data.n_labels
-
-    def gammas(shape):
-        return Gamma(shape=rng.uniform(1.0, 4.0, shape), rate=rng.uniform(0.5, 3.0, shape))
-
-    def covs(count, size):
-        root = rng.standard_normal((count, size, size)) / np.sqrt(size)
-        return 0.3 * root @ root.swapaxes(1, 2) + 0.1 * np.eye(size)
-
-    cov, cov_z, cov_w = covs(r, d), covs(1, r)[0], covs(k, 1 + r)
+    cov = shared.random_covs(rng, r, d)
+    cov_z = shared.random_covs(rng, r)
+    cov_w = shared.random_covs(rng, k, 1 + r)
     start = mf.init(
         problem.data,
         replace(problem.priors, projection_prior=problem.kind),
@@ -255,19 +235,19 @@ def scrambled(problem, rng):
     )
     state = replace(
         start,
-        projection_precision=gammas(problem.precision_shape),
+        projection_precision=shared.random_gammas(rng, *problem.precision_shape),
         projection=summaries(0.5 * rng.standard_normal((d, r)), cov, problem.X),
         latent=NormalRows(
-            mean=rng.standard_normal((n, r)), cov=cov_z, log_det=np.linalg.slogdet(cov_z)[1]
+            mean=rng.standard_normal((n, r)), cov=cov_z, log_det=shared.log_dets(cov_z)
         ),
-        weight_precision=gammas((1 + r, k)),
+        weight_precision=shared.random_gammas(rng, 1 + r, k),
         weights=NormalColumns(
-            mean=rng.standard_normal((1 + r, k)), cov=cov_w, log_det=np.linalg.slogdet(cov_w)[1]
+            mean=rng.standard_normal((1 + r, k)), cov=cov_w, log_det=shared.log_dets(cov_w)
         ),
         utilities=mf.make_utilities(0.7 * rng.standard_normal((n, k)), problem.data),
     )
     if problem.target == "regression":
-        state = replace(state, noise_precision=gammas(k))
+        state = replace(state, noise_precision=shared.random_gammas(rng, k))
     return state, cov
 
 
@@ -288,97 +268,66 @@ def unfinished(problem, rng):
 
 
 def check_monte_carlo(problem, *, seed, size=12_000, max_error=0.1):
-    """The bound is E_q[log joint - log q], to 4 standard errors of at most ``max_error`` nats."""
     rng = np.random.default_rng([23, seed])
     state, cov = unfinished(problem, rng)
-    draws, log_q = draw_q(problem, state, cov, size=size, rng=rng)
-    log_ratio = log_joint(problem, draws) - log_q
-    error = log_ratio.std() / np.sqrt(size)
-    assert error < max_error, error
-    bound = problem.bound(state)
-    assert abs(log_ratio.mean() - bound) < 4.0 * error, (bound, log_ratio.mean(), error)
+
+    def draw():
+        draws, log_q = draw_q(problem, state, cov, size=size, rng=rng)
+        return log_joint(problem, draws) - log_q
+
+    shared.check_monte_carlo(problem.bound(state), draw, max_error=max_error)
 
 
 def check_monotone(problem, *, seed, n_updates=30):
     """No single update lowers the bound, in any order, from any state."""
     rng = np.random.default_rng([29, seed])
     state, _ = scrambled(problem, rng)
-    bound = problem.bound(state)
-    for name in rng.choice(list(updates(problem)), n_updates):
-        state = updated(problem, state, name)
-        before, bound = bound, problem.bound(state)
-        assert bound >= before - 1e-9 * abs(before), (name, bound - before)
+    names = rng.choice(list(updates(problem)), n_updates)
+    shared.check_monotone(problem.bound, state, partial(updated, problem), names)
 
 
-def check_stationary(problem, *, seed, factors=None):
-    """No change of an updated factor increases the bound."""
+def check_stationary(problem, *, seed):
+    """Along every parameter."""
     rng = np.random.default_rng([31, seed])
     state, _ = unfinished(problem, rng)
-    for name in factors or updates(problem):
-        cov = ridge_cov(problem, state)
+    for name in updates(problem):
         best = updated(problem, state, name)
-        top = problem.bound(best)
-        for field, shape in parameters(problem, name).items():
-            for index in np.ndindex(shape):
-                if field == "root" and index[-1] > index[-2]:
-                    continue  # lower triangles reach every covariance
-                step = np.zeros(shape)
-                step[index] = 1e-4
-                up, down = (
-                    problem.bound(moved(problem, best, cov, name, field, sign * step))
-                    for sign in (1.0, -1.0)
-                )
-                slope, rise = (up - down) / 2e-4, max(up, down) - top
-                assert abs(slope) < 1e-5, (name, field, index, slope)
-                assert rise < 1e-11 * abs(top), (name, field, index, rise)
+        moved = moves_of(problem, best, ridge_cov(problem, state), name)
+        shared.check_stationary(name, problem.bound, best, moved, unit_vectors)
 
 
-def parameters(problem, name):
-    """Shapes of the arguments of :func:`moved` for a factor."""
-    n, d = problem.X.shape
-    r, k = problem.n_components, problem.data.n_labels
-    gammas = {
-        "projection_precision": problem.precision_shape,
-        "weight_precision": (1 + r, k),
-        "noise_precision": (k,),
-    }
-    if name in gammas:
-        return {"shape": gammas[name], "rate": gammas[name]}
-    return {
-        "projection": {"mean": (d, r), "root": (r, d, d)},
-        "latent": {"mean": (n, r), "root": (r, r)},
-        "weights": {"mean": (1 + r, k), "root": (k, 1 + r, 1 + r)},
-        "utilities": {} if problem.target == "regression" else {"origin": (n, k)},
-    }[name]
+def unit_vectors(what, shape):
+    """All; of covariances those of lower triangles, which reach every covariance."""
+    every = np.eye(math.prod(shape)).reshape(-1, *shape)
+    return [vector for vector in every if what != "cov" or np.tril(vector).any()]
 
 
-def moved(problem, state, cov, name, field, step):
-    """The state with one factor moved inside its family; cov (R, D, D) is that of Q.
+def moves_of(problem, state, cov, name):
+    """Parameters of one factor, as `moves` has them, of the state; cov (R, D, D) is that of Q.
 
-    Gammas move by a factor 1 + step, means by the step, covariances L L' to
-    L (I + step) (I + step)' L', truncated normals by their untruncated mean.
+    Truncated normals move by their untruncated mean.
     """
     factor = getattr(state, name)
-    if field in ("shape", "rate"):
-        new = replace(factor, **{field: getattr(factor, field) * (1.0 + step)})
-    elif field == "origin":
-        origin = factor.origin + step
+
+    def utilities(origin):
         log_prob, mean = truncated_moments(origin, problem)
-        new = replace(factor, origin=origin, mean=mean, log_prob=log_prob.sum())
-    elif name == "projection":
-        mean = factor.mean + step if field == "mean" else factor.mean
-        new = summaries(mean, _stretch(cov, step) if field == "root" else cov, problem.X)
-    elif field == "mean":
-        new = replace(factor, mean=factor.mean + step)
+        return replace(factor, origin=origin, mean=mean, log_prob=log_prob.sum())
+
+    if name == "projection":
+        X = problem.X
+        mean = factor.mean
+        each = [
+            ("mean", mean.shape, lambda step: summaries(mean + step, cov, X)),
+            ("cov", cov.shape, lambda step: summaries(mean, shared.stretched(cov, step), X)),
+        ]
+    elif name != "utilities":
+        each = shared.moves(factor)
+    elif problem.target != "regression":
+        each = [("origin", factor.origin.shape, lambda step: utilities(factor.origin + step))]
     else:
-        stretched = _stretch(factor.cov, step)
-        new = replace(factor, cov=stretched, log_det=np.linalg.slogdet(stretched)[1])
-    return replace(state, **{name: new})
-
-
-def _stretch(cov, step):
-    root = np.linalg.cholesky(cov) @ (np.eye(cov.shape[-1]) + step)
-    return root @ root.swapaxes(-1, -2)
+        each = []
+    for what, shape, move in each:
+        yield what, shape, lambda step, move=move: replace(state, **{name: move(step)})
 
 
 @pytest.fixture(scope="session")

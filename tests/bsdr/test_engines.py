@@ -18,7 +18,6 @@ from bsdr_models.bsdr import posterior as draws_module
 from bsdr_models.bsdr.feature_map import make_learner
 from bsdr_models.bsdr.posterior import Coordinates
 from bsdr_models.bsdr.problem import BSDRProblem
-from bsdr_models.data import training as training_module
 from bsdr_models.data.training import Training
 from bsdr_models.data.validation import R_HAT_LIMIT
 from bsdr_models.papers import PaperBSDRClassifier
@@ -235,50 +234,26 @@ def test_held_out_probabilities_of_label_sets_are_those_of_ones(fitted):
     np.testing.assert_array_equal(model._context.targets.coded, y == 1)
 
 
-def learner(X, y, **options):
-    classes = y.astype(int)
-    n = int(classes.max()) + 1 if classes.ndim == 1 else classes.shape[1]
-    rng = np.random.default_rng(0)
-    units = np.ones(X.shape[1])
-    samples = Training.of(X, classes, n, units, metric="auto", rng=rng)
-    return make_learner(samples, **options)
-
-
-def builder(X, y, target="multiclass"):
-    n = int(y.max()) + 1 if y.ndim == 1 else y.shape[1]
-
-    def build(feature_map, index):
-        return pose(feature_map.whiten(X[index]), y[index], target, n)
-
-    return build
-
-
 @pytest.mark.parametrize("target", LABELS)
-def test_fit_without_a_fold_does_not_know_its_labels(monkeypatch, target):
-    """The samples of the fold, their whitened features and those of all others."""
+def test_a_fold_is_whitened_by_the_metric_of_all_others(target):
+    """Which does not know its labels."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((40, 12))
     X -= X.mean(axis=0)
     y = 1 * (X[:, 0] > 0.0) if target == "multiclass" else X[:, :2] > 0.0
-    found = learner(X, y)
-    samples = found.training
+    samples = Training.of(X, y.astype(int), 2, np.ones(12), metric="auto", rng=rng)
+    metric = samples.metric((0, 1))
     out = samples.out((0, 1))
     assert 0 < np.count_nonzero(out) < 40
-    other = y.copy()
-    other[out] = 1 - y[out] if target == "multiclass" else ~y[out]
-    # Labels have a part in who is held out with whom.
-    divisions = iter(samples.divisions)
-    monkeypatch.setattr(training_module, "random_keys", lambda *_: samples.keys)
-    monkeypatch.setattr(training_module, "make_folds", lambda *_: next(divisions))
-    again = learner(X, other)
-    one, two = (
-        fits._split(own, builder(X, labels, target), (0, 1))
-        for own, labels in ((found, y), (again, other))
-    )
-    np.testing.assert_array_equal(one[0].X, two[0].X)
-    np.testing.assert_array_equal(one[0].y, two[0].y)
-    np.testing.assert_array_equal(one[1].X, two[1].X)
-    assert np.abs(found.learn().whiten(X) - again.learn().whiten(X)).max() > 1e-3
+
+    def build(feature_map, index):
+        return pose(feature_map.whiten(X[index]), y[index], target, 2)
+
+    parts = fits._split(make_learner(samples), build, (0, 1))
+    for part, rows in zip(parts, (~out, out), strict=True):
+        np.testing.assert_array_equal(part.X, metric.whiten(X[rows]))
+        np.testing.assert_array_equal(part.y, y[rows])
+    assert np.abs(metric.whiten(X) - samples.metric().whiten(X)).max() > 1e-3
 
 
 # --------------------------------------------------------------------------------- coordinates

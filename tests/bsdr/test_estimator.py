@@ -1,4 +1,4 @@
-"""Estimators of BSDR: accuracy, calibration, attributes, arguments and predictions."""
+"""Estimators of BSDR: threads, decision functions, predictions and their intervals."""
 
 from threading import get_ident
 
@@ -7,31 +7,19 @@ import pytest
 from numpy.testing import assert_array_equal
 from scipy.special import logit
 from scipy.stats import norm
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import LinearRegression
-from sklearn.metrics import log_loss, r2_score
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.metrics import r2_score
 
 from bsdr_models import BSDRClassifier, BSDRRegressor, Sampling
 from bsdr_models.bsdr import hmc
 from bsdr_models.bsdr.problem import BSDRProblem
-from bsdr_models.data.validation import R_HAT_LIMIT
-from bsdr_models.papers import PaperBSDRClassifier
-from bsdr_models.papers.bsdr import Priors
 
-quick = pytest.mark.filterwarnings("ignore:mean field stopped after max_iter")
 SHORT = {
     "sampling__draws": 64,
     "sampling__chains": 1,
     "temperature": 1.0,
     "random_state": 0,
 }
-
-
-@pytest.fixture(scope="module")
-def wine_model(wine_split):
-    return BSDRClassifier(random_state=0).fit(wine_split[0], wine_split[2])
 
 
 @pytest.mark.filterwarnings("ignore:the chains have not mixed")
@@ -58,37 +46,6 @@ def test_threads_change_no_bit(monkeypatch, wine_split):
         found.idata_["posterior"]["projection"], alone.idata_["posterior"]["projection"]
     )
     assert found.temperature_ == alone.temperature_
-
-
-def test_default_on_wine(wine_split, wine_model):
-    """As accurate as shrinkage LDA, and calibrated."""
-    train, test, y_train, y_test = wine_split
-    lda = make_pipeline(StandardScaler(), LinearDiscriminantAnalysis(solver="eigen", shrinkage=0.1))
-    lda.fit(train, y_train)
-    assert wine_model.score(test, y_test) > 0.95
-    assert wine_model.score(test, y_test) >= lda.score(test, y_test) - 0.02
-    assert log_loss(y_test, wine_model.predict_proba(test)) < 0.15
-    assert wine_model._result.r_hat < 1.1
-    assert wine_model.converged_ == (wine_model._result.r_hat < R_HAT_LIMIT)
-    assert wine_model.held_out_gain_ > 0.5
-
-
-@quick
-@pytest.mark.parametrize(
-    ("prior", "latent_scale"), [("entrywise", 1.0), ("columnwise", 0.1), ("rowwise", 1.0)]
-)
-def test_mean_field_on_wine(wine_split, prior, latent_scale):
-    train, test, y_train, y_test = wine_split
-    model = PaperBSDRClassifier(
-        2,
-        priors=Priors(projection_prior=prior, latent_scale=latent_scale),
-        random_state=0,
-    )
-    model.fit(train, y_train)
-    assert model.score(test, y_test) > 0.93
-    assert log_loss(y_test, model.predict_proba(test)) < 0.35
-    bounds = model.lower_bounds_
-    assert np.all(np.diff(bounds) >= -1e-7 * np.abs(bounds[:-1]))
 
 
 def test_decision_function_of_two_classes_is_the_log_odds(overlapping):

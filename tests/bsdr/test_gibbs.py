@@ -76,33 +76,20 @@ def test_log_density_is_that_of_all_variables(lab, problem):
 
 
 def test_latent(lab, problem, conditionals):
-    state, tile = some_state(problem), conditionals.tile
-    n, r = len(problem.X), problem.n_components
-
-    def draw(probe, c):
-        return gibbs.sample_latent(tile(state, c), problem.data, problem.priors, rng=probe)
-
-    def put(many, points):
-        return replace(many, latent=points.reshape(-1, n, r))
+    def sample(many, rng):
+        return {"latent": gibbs.sample_latent(many, problem.data, problem.priors, rng=rng)}
 
     joint = partial(log_joint, lab, problem)
-    conditionals.check_normal_block(joint, state, draw, put, size=n * r)
+    conditionals.check_normal_block(joint, some_state(problem), sample)
 
 
 def test_weights_and_bias_as_one_block(lab, problem, conditionals):
-    state, tile = some_state(problem), conditionals.tile
-    r, k = problem.n_components, problem.data.n_labels
-
-    def draw(probe, c):
-        bias, weights = gibbs.sample_weights(tile(state, c), problem.data, rng=probe)
-        return np.concatenate([bias[:, None], weights], axis=1)
-
-    def put(many, points):
-        both = points.reshape(-1, 1 + r, k)
-        return replace(many, bias=both[:, 0], weights=both[:, 1:])
+    def sample(many, rng):
+        bias, weights = gibbs.sample_weights(many, problem.data, rng=rng)
+        return {"bias": bias, "weights": weights}
 
     joint = partial(log_joint, lab, problem)
-    conditionals.check_normal_block(joint, state, draw, put, size=(1 + r) * k)
+    conditionals.check_normal_block(joint, some_state(problem), sample)
 
 
 def test_precisions(lab, problem, conditionals):

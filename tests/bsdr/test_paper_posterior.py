@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from itertools import product
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from bsdr_models.papers.bsdr import mean_field as mf
 from bsdr_models.papers.bsdr.draws import NAMES, BSDRDraws, ProjectionFactor
 from bsdr_models.papers.bsdr.priors import Priors
 from bsdr_models.papers.reading import stack_draws
+from tests.toys import choice, hermite
 
 # Largest error of a probability that predictions may have.
 ERROR = 0.005
@@ -82,17 +84,6 @@ def utilities(X, state, new, latent_scale=0.5):
     return full @ w.mean, np.sqrt(variance), node_weights
 
 
-def argmax_probabilities(mean, sd):
-    """Probabilities (..., K) that independent normal utilities are the largest."""
-    nodes, weights = np.polynomial.hermite_e.hermegauss(30)
-    weights = weights / weights.sum()
-    t = mean[..., None, :] + sd[..., None, :] * nodes[:, None]  # (..., Q, K), of the largest
-    gap = t[..., None] - mean[..., None, None, :]  # (..., Q, K, K)
-    below = log_ndtr(gap / sd[..., None, None, :])
-    below[..., np.arange(mean.shape[-1]), np.arange(mean.shape[-1])] = 0.0
-    return np.einsum("q,...qk->...k", weights, np.exp(below.sum(axis=-1)))
-
-
 def random_draws(target, *, size=30, d=4, r=2, k=3, latent_scale=0.8):
     """A posterior of random draws around one value."""
     rng = np.random.default_rng([43, 0])
@@ -113,26 +104,29 @@ def at_nodes(posterior, X, n_nodes=20):
     return np.einsum("smgr,srk->smgk", z, W) + b[:, None, None], weights
 
 
-def hermite(n_dims, n_nodes=20):
-    """Nodes (G, P) and weights (G,) of N(0, I)."""
-    nodes, weights = np.polynomial.hermite_e.hermegauss(n_nodes)
-    grid = np.stack(np.meshgrid(*[nodes] * n_dims, indexing="ij"), axis=-1)
-    return grid.reshape(-1, n_dims), np.prod(
-        np.meshgrid(*[weights / weights.sum()] * n_dims, indexing="ij"), axis=0
-    ).ravel()
-
-
-@pytest.mark.parametrize("latent_scale", [0.1, 0.8])
-@pytest.mark.parametrize("prior", ["entrywise", "columnwise", "rowwise"])
-def test_class_probabilities_are_those_of_the_paper(prior, latent_scale, many_draws):
-    """Section II-B3, with the latent coordinates integrated out."""
-    X, state, posterior = mean_field("multiclass", prior=prior, latent_scale=latent_scale)
+@pytest.mark.parametrize(
+    ("target", "prior", "latent_scale"),
+    [
+        *product(["multiclass"], ["entrywise", "columnwise", "rowwise"], [0.1, 0.8]),
+        ("multilabel", "entrywise", 0.5),
+        ("regression", "entrywise", 0.5),
+    ],
+)
+def test_predictions_are_those_of_the_paper(target, prior, latent_scale, many_draws):
+    """Section II-B3, with the latent coordinates integrated out; labels are marginal."""
+    X, state, posterior = mean_field(target, prior=prior, latent_scale=latent_scale)
     new = 1.5 * np.random.default_rng(1).standard_normal((6, 4))
     mean, sd, weights = utilities(X, state, new, latent_scale)
-    expected = np.einsum("mgk,g->mk", argmax_probabilities(mean, sd), weights)
-    got = np.exp(posterior.log_probabilities(new))
+    given = {"multiclass": choice(mean, sd), "multilabel": ndtr(mean / sd), "regression": mean}
+    expected = np.einsum("mgk,g->mk", given[target], weights)
     assert expected.std(axis=0).min() > 0.03
-    np.testing.assert_allclose(got.sum(axis=1), 1.0, rtol=1e-12)
+    if target == "regression":
+        coef, bias = posterior.effects()
+        np.testing.assert_allclose(new @ coef + bias, expected, atol=0.05 * sd.max())
+        return
+    got = np.exp(posterior.log_probabilities(new))
+    if target == "multiclass":
+        np.testing.assert_allclose(got.sum(axis=1), 1.0, rtol=1e-12)
     np.testing.assert_allclose(got, expected, atol=OF_DRAWS)
 
 
@@ -146,14 +140,6 @@ def test_directions_outside_the_row_space_have_their_prior_variance(many_draws):
     np.testing.assert_allclose(found.std, sd, rtol=1e-8)
 
 
-def test_label_probabilities_are_marginal(many_draws):
-    X, state, posterior = mean_field("multilabel")
-    new = np.random.default_rng(3).standard_normal((6, 4))
-    mean, sd, weights = utilities(X, state, new)
-    expected = np.einsum("mgk,g->mk", ndtr(mean / sd), weights)
-    np.testing.assert_allclose(np.exp(posterior.log_probabilities(new)), expected, atol=OF_DRAWS)
-
-
 def test_draws_of_weights_and_biases_have_the_moments_of_q(many_draws):
     _, state, posterior = mean_field("multiclass", n=9)
     q = state.weights
@@ -165,21 +151,12 @@ def test_draws_of_weights_and_biases_have_the_moments_of_q(many_draws):
         assert np.abs(error).max() < 0.1
 
 
-def test_means_of_outputs_are_those_of_q(many_draws):
-    X, state, posterior = mean_field("regression")
-    new = np.random.default_rng(4).standard_normal((6, 4))
-    mean, sd, weights = utilities(X, state, new)
-    expected = np.einsum("mgk,g->mk", mean, weights)
-    coef, bias = posterior.effects()
-    np.testing.assert_allclose(new @ coef + bias, expected, atol=0.05 * sd.max())
-
-
 @pytest.mark.parametrize("r", [1, 2])
 def test_probabilities_by_draws_are_means_over_their_latent_coordinates(r):
     posterior = random_draws("multiclass", r=r, size=10)
     new = np.random.default_rng(8).standard_normal((3, 4))
     eta, weights = at_nodes(posterior, new)
-    expected = np.einsum("smgk,g->mk", argmax_probabilities(eta, np.ones_like(eta)), weights) / 10
+    expected = np.einsum("smgk,g->mk", choice(eta), weights) / 10
     np.testing.assert_allclose(np.exp(posterior.log_probabilities(new)), expected, atol=ERROR)
     at = new @ posterior.projection[0]
     same = replace(posterior, projection=np.tile(posterior.projection[:1], (10, 1, 1)))
@@ -207,7 +184,7 @@ def test_log_likelihood_of_labels_is_the_integral_over_the_latent(target):
     y = np.arange(10) % 3 if target == "multiclass" else rng.random((10, 3)) < 0.5
     eta, weights = at_nodes(posterior, X)
     if target == "multiclass":
-        of_classes = argmax_probabilities(eta, np.ones_like(eta))
+        of_classes = choice(eta)
         each = np.log(np.maximum(of_classes[:, np.arange(10), :, y], 1e-300)).transpose(1, 0, 2)
     else:
         each = log_ndtr(np.where(y, 1.0, -1.0)[:, None] * eta).sum(axis=-1)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from bsdr_models.dgplvm.problem import make_criterion
+from tests.toys import scatters
 
 # Unsorted: class 3 has no sample, class 1 has one, two samples have no label.
 labels = np.array([2, 0, 4, 0, 2, -1, 2, 0, 4, 2, -1, 0, 2, 0, 1, 4, 4, 0, 2])
@@ -30,25 +31,13 @@ def make_latent(r, y=labels, seed=0):
     return X * np.geomspace(0.1, 10.0, r) + 3.0
 
 
-def scatters(X, y):
-    """S_w and S_b by a loop over samples."""
-    rows = [(x, c) for x, c in zip(X, y, strict=True) if c >= 0]
-    mean = np.mean([x for x, _ in rows], axis=0)
-    S_w = S_b = 0.0
-    for x, c in rows:
-        centre = np.mean([z for z, k in rows if k == c], axis=0)
-        S_w = S_w + np.outer(x - centre, x - centre) / len(rows)
-        S_b = S_b + np.outer(centre - mean, centre - mean) / len(rows)
-    return S_w, S_b
-
-
 def ratio(numerator, denominator):
     return np.trace(np.linalg.solve(denominator, numerator))
 
 
 def test_values_are_traces_of_scatter_matrices():
     X = make_latent(2)
-    S_w, S_b = scatters(X, labels)
+    S_w, S_b = scatters(X[labels >= 0], labels[labels >= 0])
     assert make("trace_ratio")(X)[0] == pytest.approx(ratio(S_w, S_b), rel=1e-11)
     assert make("inverse_trace")(X)[0] == pytest.approx(1.0 / ratio(S_b, S_w), rel=1e-11)
     assert make("total")(X)[0] == pytest.approx(ratio(S_w, S_w + S_b), rel=1e-11)

@@ -25,18 +25,17 @@ from bsdr_models.dgplvm.map_search import fit_map
 from bsdr_models.dgplvm.priors import NOISES, WIDTHS, DGPLVMMapping
 from bsdr_models.dgplvm.problem import DGPLVMProblem
 from bsdr_models.learned_metric.metric import ClassBasis, Metric
+from tests.toys import MEAN_VARIANCE, condition, condition_on_others
 
-OMEGA = 0.3
-SETTINGS = {"width": 2.0, "noise": 0.05, "mean_variance": OMEGA}
-make = partial(make_mapping, **SETTINGS)
+make = partial(make_mapping, width=2.0, noise=0.05, mean_variance=MEAN_VARIANCE)
 
 
-def classes(n=45, d=12, seed=0):
+def classes(n=45, d=12, seed=0, *, apart=1.5):
     """Three overlapping classes in scaled features, in no order."""
     rng = np.random.default_rng(seed)
     y = rng.permutation(np.arange(n) % 3)
     X = rng.standard_normal((n, d))
-    X[np.arange(n), y] += 1.5
+    X[np.arange(n), y] += apart
     return (X - X.mean(axis=0)) / X.std(axis=0), y
 
 
@@ -66,23 +65,6 @@ def in_learned(training, rest, weights):
     known = rest & (y >= 0)
     basis = ClassBasis.of(y[known], training.share)
     return Metric.learn(X[known], basis, weights, training.units, every=X[rest]).map(X)
-
-
-def condition(Z, y, latent, rest, out, *, width=2.0, noise=0.05):
-    """Conditional means and variances of samples given the others, by dense algebra.
-
-    The mean is that of the class centroids of ``y``, whose unknown samples do not count.
-    """
-    squares = cdist(Z, Z, "sqeuclidean")
-    among = squares[np.ix_(rest, rest)]
-    median = np.median(among[np.triu_indices(len(rest), 1)])
-    K = np.exp(-0.5 * width * squares / median) + OMEGA
-    inner = K[np.ix_(rest, rest)] + noise * np.eye(len(rest))
-    mean = np.mean([latent[y == c].mean(axis=0) for c in np.unique(y[y >= 0])], axis=0)
-    cross = K[np.ix_(out, rest)]
-    solved = np.linalg.solve(inner, cross.T)
-    variance = 1.0 + OMEGA + noise - np.einsum("ij,ji->i", cross, solved)
-    return mean + solved.T @ (latent[rest] - mean), variance
 
 
 # ------------------------------------------------------------------------------- latent coordinates
@@ -127,11 +109,7 @@ def test_the_only_samples_of_classes_are_left_out_together_and_unlabelled_ones_n
         np.testing.assert_array_equal(found.variance[part.left_out], variance)
     np.testing.assert_array_equal(found.latent[[2, 30]], latent[[2, 30]])
     np.testing.assert_array_equal(found.variance[[2, 30]], 0.0)
-    # In the kernel of all samples, whose median distance it is.
-    median = np.median(cdist(Z, Z, "sqeuclidean")[np.triu_indices(45, 1)])
-    rest = np.delete(np.arange(45), [7, 20])
-    own = np.median(cdist(Z[rest], Z[rest], "sqeuclidean")[np.triu_indices(43, 1)])
-    mean, variance = condition(Z, y, latent, rest, [7, 20], width=2.0 * own / median)
+    mean, variance = condition_on_others(Z, y, latent, [7, 20])
     np.testing.assert_allclose(found.latent[[7, 20]], mean, atol=1e-10)
     np.testing.assert_allclose(found.variance[[7, 20]], variance, atol=1e-10)
 
@@ -146,11 +124,8 @@ def test_samples_of_a_class_that_is_never_held_out_are_left_out_one_by_one(train
     latent = np.random.default_rng(1).standard_normal((45, 2))
     Z = in_metric(training.metric(), X)
     found = LeftOut.of(make(Z, centroid_weights(y)), latent, y, make_parts(training, 0), make)
-    median = np.median(cdist(Z, Z, "sqeuclidean")[np.triu_indices(45, 1)])
     for row in never:
-        rest = np.delete(np.arange(45), row)
-        own = np.median(cdist(Z[rest], Z[rest], "sqeuclidean")[np.triu_indices(44, 1)])
-        mean, variance = condition(Z, y, latent, rest, [row], width=2.0 * own / median)
+        mean, variance = condition_on_others(Z, y, latent, [row])
         np.testing.assert_allclose(found.latent[row], mean[0], atol=1e-10)
         np.testing.assert_allclose(found.variance[row], variance[0], atol=1e-10)
 
@@ -282,11 +257,7 @@ def geometric_means(losses):
 @pytest.mark.parametrize("distance", [0.3, 1.5])
 def test_settings_are_means_by_the_errors_of_left_out_indicators(training_of, distance, grouped):
     """Each part of either division is predicted without it; its error counts once."""
-    rng = np.random.default_rng(6)
-    y = rng.permutation(np.arange(40) % 3)
-    X = rng.standard_normal((40, 5))
-    X[np.arange(40), y] += distance
-    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    X, y = classes(40, 5, seed=6, apart=distance)
     training = training_of(X, y, groups=np.arange(40) // 2 if grouped else None)
     assert len(training.divisions) == 2
     share = 0.6 if grouped else 1.0
@@ -392,17 +363,6 @@ def test_derivatives_of_the_mapping(metric):
         np.testing.assert_allclose(model.components_[:, d], slope, atol=1e-5)
 
 
-def test_the_model_of_a_fit_is_declared_on_its_samples(uncompiled):
-    """At its raw coordinates it has its latent coordinates and its criterion."""
-    X, y = classes()
-    model = fitted(X, y)
-    declared, posterior = model.model_, model.idata_["posterior"]
-    raw = posterior["latent_raw"].values[0, 0]
-    values = {declared["latent_raw"]: raw}
-    np.testing.assert_allclose(declared["latent"].eval(values), model.latent_, atol=1e-8)
-    np.testing.assert_allclose(declared["criterion"].eval(values), posterior["criterion"].item())
-
-
 # -------------------------------------------------------------------------------------------- draws
 
 
@@ -414,10 +374,7 @@ def noise():
 
 def few_classes():
     """Three classes in 20 features."""
-    rng = np.random.default_rng(201)
-    y = np.arange(130) % 3
-    X = rng.standard_normal((130, 20))
-    X[np.arange(130), y] += 1.5
+    X, y = classes(130, 20, seed=201)
     return X[:30], y[:30], X[30:]
 
 

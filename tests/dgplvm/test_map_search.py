@@ -9,16 +9,15 @@ from scipy.spatial.distance import cdist
 
 from bsdr_models import DGPLVMClassifier, DGPLVMPriors
 from bsdr_models.dgplvm import map_search
-from bsdr_models.dgplvm.back_constraint import centroid_weights, typical_distance
+from bsdr_models.dgplvm.back_constraint import centroid_weights
 from bsdr_models.dgplvm.back_constraint import make_mapping as mapping_of
 from bsdr_models.dgplvm.engines import disagreement, fit_mode
 from bsdr_models.dgplvm.left_out import initial_coordinates, whitened_indicators
 from bsdr_models.dgplvm.map_search import collapse, fit_map
 from bsdr_models.dgplvm.priors import DGPLVMOptimization, LogNormal
 from bsdr_models.dgplvm.problem import DGPLVMProblem
-from bsdr_models.numerics.linalg import squared_distances
+from tests.toys import MEAN_VARIANCE, condition_on_others
 
-OMEGA = 0.3
 PRIORS = DGPLVMPriors()
 
 
@@ -53,21 +52,14 @@ def search(task, **options):
 
 def make_mapping(X, y, settings):
     weights = centroid_weights(y)
-    return mapping_of(X, weights, width=settings[0], noise=settings[1], mean_variance=OMEGA)
+    return mapping_of(X, weights, width=settings[0], noise=settings[1], mean_variance=MEAN_VARIANCE)
 
 
-def covariance(X, settings, Z=None):
-    """Kernel of the mapping between samples, without its noise."""
-    decay = settings[0] / (2.0 * typical_distance(squared_distances(X)))
-    return np.exp(-decay * cdist(X, X if Z is None else Z, "sqeuclidean")) + OMEGA
-
-
-def by_conditioning(X, y, settings, latent, row):
-    """Conditional mean of a sample given all others, by dense algebra."""
-    K = covariance(X, settings) + settings[1] * np.eye(len(X))
-    mean = centroid_weights(y) @ latent
-    kept = np.delete(np.arange(len(X)), row)
-    return mean + K[row, kept] @ np.linalg.solve(K[np.ix_(kept, kept)], latent[kept] - mean)
+def by_conditioning(X, y, settings, latent):
+    """Conditional means of samples, each given all others."""
+    options = {"width": settings[0], "noise": settings[1]}
+    rows = range(len(X))
+    return np.concatenate([condition_on_others(X, y, latent, [i], **options)[0] for i in rows])
 
 
 # ------------------------------------------------------------------- indicators and initialisation
@@ -97,7 +89,7 @@ def test_fewer_components_than_indicators_are_the_best_predicted_ones(n_componen
     prior = make_mapping(X, y, settings)
     start = initial_coordinates(prior, X, y, n_components)
     codes = whitened_indicators(y)
-    left_out = np.stack([by_conditioning(X, y, settings, codes, row) for row in range(len(X))])
+    left_out = by_conditioning(X, y, settings, codes)
     weights = codes.T @ start / len(y)
     np.testing.assert_allclose(codes @ weights, start, atol=1e-10)
     np.testing.assert_allclose(weights.T @ weights, np.eye(n_components), atol=1e-10)
@@ -134,7 +126,7 @@ def test_indicators_are_shrunk_halfway_to_leave_one_out_predictions():
     settings = (2.0, 0.03)
     prior = make_mapping(X, y, settings)
     codes = whitened_indicators(y)
-    left_out = [by_conditioning(X, y, settings, codes, i) for i in range(len(X))]
+    left_out = by_conditioning(X, y, settings, codes)
     np.testing.assert_allclose(prior.shrink_towards_loo(codes), 0.5 * (codes + left_out), rtol=1e-9)
 
 

@@ -31,7 +31,7 @@ from bsdr_models.papers import PaperDGPLVMClassifier
 from bsdr_models.papers.dgplvm.map import fit_paper, kernel_mapping
 from bsdr_models.papers.dgplvm.model import RAW_SCALE
 from bsdr_models.papers.dgplvm.model import build_model as build_paper_model
-from tests.toys import FAST, random_values
+from tests.toys import FAST, random_values, scatters
 
 PRIORS = DGPLVMPriors(
     signal_variance=LogNormal(0.4, 0.5),
@@ -98,18 +98,6 @@ def whitened(U, X, known, *, width, noise):
     return A @ np.linalg.inv(root), K_b
 
 
-def scatter_ratio(latent, y, known, criterion):
-    x, labels = latent[known], y[known]
-    within = np.zeros((x.shape[1],) * 2)
-    for label in set(labels):
-        own = x[labels == label] - x[labels == label].mean(axis=0)
-        within += own.T @ own
-    centred = x - x.mean(axis=0)
-    total = centred.T @ centred
-    below = total - within if criterion == "trace_ratio" else total
-    return np.trace(np.linalg.inv(below) @ within)
-
-
 def log_joint(point, y, **options):
     """Every factor by its definition, on the scale on which PyMC samples."""
     X, U = features(), point["latent_raw"]
@@ -132,7 +120,9 @@ def log_joint(point, y, **options):
     density = stats.multivariate_normal(cov=contrasts @ K @ contrasts.T)
     total += tau * density.logpdf((contrasts @ X).T).sum()
 
-    J = scatter_ratio(latent, y, known, options.get("criterion", "trace_ratio"))
+    S_w, S_b = scatters(latent[known], y[known])
+    below = S_w + S_b if options.get("criterion") == "total" else S_b
+    J = np.trace(np.linalg.inv(below) @ S_w)
     total -= options.get("weight", 10.0) * known.sum() * n_effective * J
 
     centroids = [latent[known & (y == label)].mean(axis=0) for label in set(y[known])]
