@@ -109,8 +109,8 @@ def test_losses_that_weigh_the_candidates_of_the_metric(monkeypatch, d, several)
     units = np.linspace(0.5, 2.0, d)
     fold = np.arange(N) // 3 % 3
     X_again, y_again, fold_again = repeated(weights, X, y, fold)
-    found = metric_weights._Division.of(X, y, units, fold, 3, share, weights)
-    expected = metric_weights._Division.of(X_again, y_again, units, fold_again, 3, share)
+    found = metric_weights._Division.of(X, y, units, fold, share, weights)
+    expected = metric_weights._Division.of(X_again, y_again, units, fold_again, share)
     assert_allclose(found.losses(), expected.losses(), rtol=1e-6)
     assert_allclose(found.losses_without(), expected.losses_without(), rtol=1e-6)
 
