@@ -112,8 +112,8 @@ def test_kernel_matrices_are_cut_in_rows_and_columns(classes):
     ("model", "cv", "error", "message"),
     [
         (LDA, [], ValueError, "cv gives no folds"),
-        (LinearSVC(), 3, TypeError, "LinearSVC has no predict_proba"),
-        (PCA(2), 3, TypeError, "PCA has no predict_proba"),
+        (LinearSVC(), 3, TypeError, "LinearSVC, has no predict_proba"),
+        (PCA(2), 3, TypeError, "PCA, has no predict_proba"),
         (LDA, RepeatedStratifiedKFold(n_splits=3, n_repeats=2), ValueError, "is held out 2 times"),
         (LDA, [(np.arange(30), np.arange(30, 60))], ValueError, "sample 0 is held out 0 times"),
     ],
@@ -132,7 +132,7 @@ def test_targets_that_are_no_classes():
     X = np.random.default_rng(2).standard_normal((20, 3))
     with pytest.raises(ValueError, match="'reuse_settings' parameter of cross_validated_map"):
         cross_validated_map(LDA, X, np.arange(20) % 2, reuse_settings="x")
-    with pytest.raises(ValueError, match="one class per sample, got continuous"):
+    with pytest.raises(ValueError, match="Unknown label type: continuous"):
         cross_validated_map(LDA, X, X[:, 0])
     for several in (X > 0.0, [["a", 1], ["b", 2]] * 10):
         with pytest.raises(ValueError, match=r"got . columns: give the column of one label"):

@@ -27,7 +27,6 @@ from sklearn.model_selection import (
 from sklearn.pipeline import Pipeline
 from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.metaestimators import _safe_split
-from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import _num_samples, column_or_1d, has_fit_parameter
 
 from bsdr_models.compare.plane import normalise
@@ -143,8 +142,6 @@ def cross_validated_map(
     folds = read_folds(X, y, cv, as_generator(random_state), groups=own_groups, once=True)
     full = fitted_clone(estimator, X, y, own_groups)
     last = last_step(full)
-    if not hasattr(full, "predict_proba"):
-        raise TypeError(f"{type(last).__name__} has no predict_proba")
     known = np.asarray(getattr(last, "classes_", [])).tolist()
     if unknown := sorted(set(y.tolist()) - set(known), key=str):
         raise ValueError(
@@ -211,12 +208,7 @@ def read_classes(y: TargetLike) -> np.ndarray:
             f"y must hold one class per sample, got {np.shape(y)[1]} columns: give the column of "
             "one label"
         )
-    kind = type_of_target(y, input_name="y")
-    if kind == "unknown":
-        read_labels(y)  # names the type of a label
-    if kind not in ("binary", "multiclass"):
-        raise ValueError(f"Unknown label type: y must hold one class per sample, got {kind}")
-    return column_or_1d(y, warn=True)
+    return column_or_1d(read_labels(y), warn=True)
 
 
 def read_folds(
@@ -339,17 +331,16 @@ def check_models(models: Mapping[str, BaseEstimator], argument: str) -> None:
     """Raise a TypeError that names a member of an argument which is no probabilistic classifier."""
     for name, model in models.items():
         check_estimator(f"{argument}[{name!r}]", model)
-        if not hasattr(model, "predict_proba"):
-            kind = type(model).__name__
-            raise TypeError(f"{argument}[{name!r}], {kind}, has no predict_proba")
 
 
 def check_estimator(name: str, model: BaseEstimator) -> None:
-    """Raise a TypeError that names what is no estimator, or see `refuse_frozen`."""
+    """Raise a TypeError that names what is no probabilistic classifier; or see `refuse_frozen`."""
     if isinstance(model, type) or not (hasattr(model, "fit") and hasattr(model, "get_params")):
         raise TypeError(f"{name} is not an estimator: {model!r}")
     with errors_name(name):
         refuse_frozen(model)
+    if not hasattr(model, "predict_proba"):
+        raise TypeError(f"{name}, {type(model).__name__}, has no predict_proba")
 
 
 def centres_groups(model: BaseEstimator) -> bool:
