@@ -203,20 +203,15 @@ class BM2PCARegressor(GaussianRegressor, BaseBM2PCA):
         "max_iter": [COUNT],
     }
 
-    @property
-    def _named_views(self) -> list[tuple[str, IntArray]] | None:
-        """Names and features of the views."""
-        return read_views(self.views, list(feature_names(self)))
-
     def _scale(self, X: Rows) -> Rows:
-        _ = self._named_views  # refused before any work
+        self._views = read_views(self.views, list(feature_names(self)))  # refused before any work
         return super()._scale(X)
 
     def _make_problem(self, Y: FloatArray) -> BM2PCAProblem:
         """Scaled samples and targets, with the columns of the views."""
         X = self._context.X
         d = X.shape[1]
-        views = self._named_views
+        views = self._views
         columns: tuple[IntArray | None, ...] = (None,)
         if views is not None and len(views) > 1:
             columns = tuple(own for _, own in self._scaler.positions(views))
