@@ -296,8 +296,7 @@ def compare_models(
             stacklevel=2,
         )
     fits = {
-        name: [fit for found in run.results.values() for fit in found.get(name, ())]
-        for name in compared
+        name: [fit for found in run.results for fit in found.get(name, ())] for name in compared
     }
     failed = {name: note for name, own in fits.items() if (note := note_of(own, "failed"))}
     if not set(fits) - {BASE_RATE, *failed}:

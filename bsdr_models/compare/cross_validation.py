@@ -191,7 +191,7 @@ def cross_validated_map(
             UserWarning,
             stacklevel=2,
         )
-    held_out = xr.concat(outcome.results.values(), dim=OBS, join="exact").sortby(OBS)
+    held_out = xr.concat(outcome.results, dim=OBS, join="exact").sortby(OBS)
     if "fit" in tree.children and tree["fit"].sizes[OBS] == len(y):
         names = tree["fit"].dataset[OBS].to_numpy()
         held_out = held_out.assign_coords({OBS: names[held_out[OBS].to_numpy()]})

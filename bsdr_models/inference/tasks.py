@@ -6,7 +6,7 @@ run in threads. Tasks share no random stream, so results do not depend on the nu
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import Context, ContextVar, copy_context
@@ -117,21 +117,16 @@ def run_restarts[A](
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome[R]:
-    """Results by index of the task, in order, and whether the user interrupted the run."""
+    """Results of the tasks that are done, in order, and whether the user interrupted the run."""
 
-    results: Mapping[int, R]
+    results: list[R]
     interrupted: bool
 
     def complete(self) -> list[R]:
         """All results; KeyboardInterrupt if the user interrupted the run."""
         if self.interrupted:
             raise KeyboardInterrupt
-        return list(self.results.values())
-
-
-def n_workers(n_jobs: int | None, n_tasks: int) -> int:
-    """Number of parallel tasks; 1 if they run sequentially in this process."""
-    return 1 if n_tasks < 2 else min(int(effective_n_jobs(n_jobs)), n_tasks)
+        return self.results
 
 
 def run_tasks[A, R](
@@ -148,18 +143,18 @@ def run_tasks[A, R](
     first result raises KeyboardInterrupt. A worker that is killed raises joblib's
     ``TerminatedWorkerError``.
     """
-    results: dict[int, R] = {}
+    results = list[R]()
     interrupted = False
     stream: Iterable[R] = map(task, arguments)
-    if n_workers(n_jobs, len(arguments)) > 1:
+    if len(arguments) > 1 and effective_n_jobs(n_jobs) > 1:
         backend, _ = get_active_backend()
         order = "generator" if backend.supports_return_generator else "list"
         pool = Parallel(n_jobs=n_jobs, return_as=order, batch_size=1)
         stream = pool(delayed(_with_one_thread)(task, each) for each in arguments)
     with ProgressBar(len(arguments), what, enabled=progressbar) as bar:
         try:
-            for number, result in enumerate(stream):
-                results[number] = result
+            for result in stream:
+                results.append(result)
                 bar.update()
                 logger.debug("%s: %d of %d done", what, len(results), len(arguments))
         except KeyboardInterrupt:

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import Progress
 from sklearn.utils import parallel as sklearn_parallel
 
-from bsdr_models.inference.tasks import ProgressBar, n_workers, run_in_threads, run_tasks, threads
+from bsdr_models.inference.tasks import ProgressBar, run_in_threads, run_tasks, threads
 from bsdr_models.numerics.process_state import recorded_warnings
 
 
@@ -35,24 +35,16 @@ def streams(n):
 def test_results_have_the_same_bits_whatever_runs_in_parallel():
     alone = run_tasks(draw, streams(5))
     shared = run_tasks(draw, streams(5), n_jobs=2)
-    assert list(alone.results) == list(shared.results) == list(range(5))
-    for number, found in alone.results.items():
-        np.testing.assert_array_equal(found, shared.results[number])
+    np.testing.assert_array_equal(alone.results, shared.results)
+    assert len(alone.results) == 5
 
 
 def test_none_is_one_unless_joblib_is_told_otherwise():
     seen = partial(run_tasks, lambda _: get_ident(), range(4))
-    assert set(seen().results.values()) == {get_ident()}
-    assert n_workers(None, 4) == 1
+    assert set(seen().results) == {get_ident()}
     with joblib.parallel_config(backend="threading", n_jobs=2):
-        assert n_workers(None, 4) == 2
-        assert get_ident() not in seen().results.values()
-        assert set(seen(n_jobs=1).results.values()) == {get_ident()}
-
-
-@pytest.mark.parametrize(("n_jobs", "n_tasks", "workers"), [(1, 9, 1), (2, 1, 1), (7, 3, 3)])
-def test_workers_are_no_more_than_tasks(n_jobs, n_tasks, workers):
-    assert n_workers(n_jobs, n_tasks) == workers
+        assert get_ident() not in seen().results
+        assert set(seen(n_jobs=1).results) == {get_ident()}
 
 
 def test_every_worker_has_one_thread():
@@ -61,7 +53,7 @@ def test_every_worker_has_one_thread():
 
         return os.getpid(), {pool["num_threads"] for pool in threadpool_info()} or {1}
 
-    found = run_tasks(threads, range(2), n_jobs=2).results.values()
+    found = run_tasks(threads, range(2), n_jobs=2).results
     for process, counts in found:
         assert process != os.getpid()
         assert counts == {1}
@@ -83,7 +75,7 @@ def test_an_interrupt_keeps_what_there_is():
         return number
 
     outcome = run_tasks(stopped_at, range(5))
-    assert outcome.results == {0: 0, 1: 1}
+    assert outcome.results == [0, 1]
     assert outcome.interrupted
     with pytest.raises(KeyboardInterrupt):
         run_tasks(stopped_at, range(2, 5))
@@ -106,12 +98,12 @@ def task(number):
 # When the first result comes.
 ProgressBar.update = lambda bar: signal.raise_signal(signal.SIGINT)
 outcome = run_tasks(task, range(2), n_jobs=2)
-print(dict(outcome.results), outcome.interrupted)
+print(outcome.results, outcome.interrupted)
 """
     found = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600
     )
-    assert found.stdout.strip() == "{0: 0} True"
+    assert found.stdout.strip() == "[0] True"
 
 
 @pytest.fixture
@@ -122,8 +114,7 @@ def on_dask(threads_cluster):
 
 def test_parallel_run_on_the_cluster(on_dask):
     outcome = run_tasks(os.path.basename, ["a/0", "a/1", "a/2"])
-    assert n_workers(None, 3) == 2
-    assert outcome.results == {0: "0", 1: "1", 2: "2"}
+    assert outcome.results == ["0", "1", "2"]
 
 
 def test_calls_in_threads_keep_their_order_and_have_one_thread():
