@@ -50,7 +50,7 @@ from bsdr_models.compare.cross_validation import (
     predict_fold,
     refuse_frozen,
 )
-from bsdr_models.data.targets import Targets, read_classes
+from bsdr_models.data.targets import Targets
 from bsdr_models.data.training import Training, shared_training
 from bsdr_models.data.validation import find_classes, validate_samples
 from bsdr_models.dgplvm import DGPLVMClassifier
@@ -223,17 +223,17 @@ class StackedClassifier(WeightedFit, ProbabilisticClassifier, _BaseComposition):
         if context.kept is not None and X is not context.X:
             X = _safe_indexing(X, context.kept)
         seed = int(rng.integers(2**31))
-        fit = partial(
-            _fit_member,
-            X=X,
-            y=targets.y,
-            table=context.X,
-            groups=context.groups,
-            weights=context.weights,
-            seed=seed,
-        )
         with shared_training(seed):
             training = _divide(context.X, targets, context.groups)
+            fit = partial(
+                _fit_member,
+                X=X,
+                y=targets.y,
+                fold=training.divisions[0],
+                groups=context.groups,
+                weights=context.weights,
+                seed=seed,
+            )
             fits = run_tasks(fit, members, n_jobs=self.n_jobs, what="members").complete()
         models, held_out, warned = zip(*fits, strict=True)
         self.classes_, index = _encode(targets.y, models)
@@ -429,14 +429,15 @@ def _fit_member(
     *,
     X: SamplesLike,
     y: np.ndarray,
-    table: FloatArray,
+    fold: IntArray,
     groups: IntArray | None,
     weights: FloatArray | None,
     seed: int,
 ) -> tuple[BaseEstimator, FloatArray, Warned]:
     """A member fitted to all samples, held-out log probabilities (N, K), and its warnings.
 
-    The probabilities are its own, NaN of samples that were not held out, or those of refits.
+    The probabilities are its own, NaN of samples that were not held out, or those of refits
+    without each fold (N,).
     """
     name, estimator = member
     with errors_name(name), shared_training(seed):
@@ -449,7 +450,6 @@ def _fit_member(
         refuse_frozen(model)
         classes = np.unique(model.classes_)
         log_p = np.full((len(y), len(classes)), np.nan)
-        fold = _divide(table, read_classes(y), groups).divisions[0]
         with recorded_warnings():  # the fit to all samples has warned
             for number in np.unique(fold[fold >= 0]):
                 parts = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
@@ -511,17 +511,12 @@ def log_pool(weights: FloatArray, log_p: FloatArray) -> FloatArray:
 
 
 def pool_loss(
-    weights: FloatArray,
-    log_p: FloatArray,
-    y: IntArray,
-    precision: FloatArray,
-    counts: FloatArray | None = None,
+    weights: FloatArray, log_p: FloatArray, y: IntArray, precision: FloatArray, counts: FloatArray
 ) -> tuple[float, FloatArray, FloatArray]:
     """Negative log posterior of weights (M,) given log_p (M, N, K), its gradient and Hessian.
 
     Samples count as often as ``counts`` (N,), which need be no integers.
     """
-    counts = np.ones(len(y)) if counts is None else counts
     rows = np.arange(len(y))
     shift = weights - 1.0 / len(weights)
     pooled = log_pool(weights, log_p)
@@ -544,7 +539,8 @@ def pool_weights(
     Samples count as often as ``counts`` (N,), by default once.
     """
     n_members = len(log_p)
-    n = float(len(y) if counts is None else counts.sum())
+    counts = np.ones(len(y)) if counts is None else counts
+    n = float(counts.sum())
     equal = np.full(n_members, 1.0 / n_members)
     eye = np.eye(n_members)
     information = np.trace(pool_loss(equal, log_p, y, 0.0 * eye, counts)[2]) / n_members
