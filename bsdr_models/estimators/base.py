@@ -416,15 +416,10 @@ class Estimator(Fitted, Arguments):
         """Log the fit, and reset the estimator after an error or interrupt."""
         name = type(self).__name__
         begin = time.perf_counter()
-        self._fit_in_progress = this_fit = object()
         logger.info("%s: fit to %d samples of %d features", name, *shape)
         try:
             with numpy_errors():
                 yield
-            if self.__dict__.pop("_fit_in_progress", None) is not this_fit:
-                raise RuntimeError(
-                    f"this {name} was fitted by two threads at once: give each thread a clone"
-                )
         except BaseException:
             self._reset()
             raise
