@@ -121,8 +121,8 @@ def test_kernel_matrices_are_cut_in_rows_and_columns(classes):
     ("model", "cv", "error", "message"),
     [
         (LDA, [], ValueError, "cv gives no folds"),
-        (LinearSVC(), 3, TypeError, "LinearSVC has no predict_proba"),
-        (PCA(2), 3, TypeError, "PCA has no predict_proba"),
+        (LinearSVC(), 3, TypeError, "LinearSVC, has no predict_proba"),
+        (PCA(2), 3, TypeError, "PCA, has no predict_proba"),
         (LDA, RepeatedStratifiedKFold(n_splits=3, n_repeats=2), ValueError, "is held out 2 times"),
         (LDA, [(np.arange(30), np.arange(30, 60))], ValueError, "sample 0 is held out 0 times"),
     ],
