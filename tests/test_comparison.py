@@ -289,7 +289,7 @@ X, Y = np.random.default_rng(0).standard_normal((30, 3)), np.arange(30) % 3
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"y": X[:, 0]}, ValueError, "one class per sample, got continuous"),
+        ({"y": X[:, 0]}, ValueError, "Unknown label type: continuous"),
         ({"y": np.zeros(30, dtype=int)}, ValueError, "one class only"),
         (
             {"cv": 11},

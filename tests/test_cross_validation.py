@@ -141,7 +141,7 @@ def test_targets_that_are_no_classes():
     X = np.random.default_rng(2).standard_normal((20, 3))
     with pytest.raises(ValueError, match="'reuse_settings' parameter of cross_validated_map"):
         cross_validated_map(LDA, X, np.arange(20) % 2, reuse_settings="x")
-    with pytest.raises(ValueError, match="one class per sample, got continuous"):
+    with pytest.raises(ValueError, match="Unknown label type: continuous"):
         cross_validated_map(LDA, X, X[:, 0])
     for several in (X > 0.0, [["a", 1], ["b", 2]] * 10):
         with pytest.raises(ValueError, match=r"got . columns: give the column of one label"):

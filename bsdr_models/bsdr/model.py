@@ -24,8 +24,8 @@ from bsdr_models.bsdr.feature_map import FeatureMap, learn_map
 from bsdr_models.bsdr.kernels import Kernel
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.bsdr.problem import make_contrasts
-from bsdr_models.data.targets import name_groups
-from bsdr_models.data.validation import check_features, encode_classes, read_views
+from bsdr_models.data.targets import name_groups, read_classes
+from bsdr_models.data.validation import check_features, read_views
 from bsdr_models.inference import dims
 from bsdr_models.inference.declaring import (
     NO_PRIORS,
@@ -269,7 +269,7 @@ def metric_projection(offset: Tensor, X: FloatArray, y: TargetLike | None = None
     >>> pm.draw(latent).shape
     (178, 2)
     """
-    classes = None if y is None else encode_classes(y)[0]
+    classes = None if y is None else read_classes(y).coded
     metric = learn_map(X, classes).metric
     assert metric is not None
     return _root(metric, offset)

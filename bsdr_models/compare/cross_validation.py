@@ -27,7 +27,6 @@ from sklearn.model_selection import (
 from sklearn.pipeline import Pipeline
 from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.metaestimators import _safe_split
-from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import _num_samples, column_or_1d, has_fit_parameter
 
 from bsdr_models.compare.plane import normalise
@@ -209,12 +208,7 @@ def read_classes(y: TargetLike) -> np.ndarray:
             f"y must hold one class per sample, got {np.shape(y)[1]} columns: give the column of "
             "one label"
         )
-    kind = type_of_target(y, input_name="y")
-    if kind == "unknown":
-        read_labels(y)  # names the type of a label
-    if kind not in ("binary", "multiclass"):
-        raise ValueError(f"Unknown label type: y must hold one class per sample, got {kind}")
-    return column_or_1d(y, warn=True)
+    return column_or_1d(read_labels(y), warn=True)
 
 
 def read_folds(

@@ -481,17 +481,6 @@ def find_classes(y: np.ndarray, classes: np.ndarray) -> IntArray:
     return np.where(same.any(axis=1), same.argmax(axis=1), -1)
 
 
-def encode_classes(y: TargetLike) -> tuple[IntArray, list[object]]:
-    """Labels of a declarative model: class index of each sample, (N,), and the sorted classes."""
-    y = read_labels(y)
-    if y.ndim != 1:
-        raise ValueError(f"labels must be a vector (N,), got shape {y.shape}")
-    labels, index = np.unique(y, return_inverse=True)
-    if len(labels) < 2:
-        raise ValueError(f"y must hold at least two classes, got {labels.tolist()}")
-    return index.astype(np.int64), labels.tolist()
-
-
 def is_missing(value: object) -> bool:
     """Whether a value is None, NaN, NaT, or the NA of pandas."""
     return is_scalar(value) and bool(pd.isna(value))

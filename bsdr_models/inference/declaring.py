@@ -10,7 +10,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import ArrayLike
 
-from bsdr_models.data.validation import column_names, encode_classes, known_entries, read_numbers
+from bsdr_models.data.validation import column_names, known_entries, read_labels, read_numbers
 from bsdr_models.numerics.arrays import DeclaredTarget, TargetLike
 from bsdr_models.options import check_parameters
 
@@ -174,8 +174,11 @@ def read_declared(
         labels = np.full(given.shape, -1, dtype=np.int64)
         labels[known] = given[known]
         return labels, column_names(y, "y", labels.shape[1])
-    index = np.full(n_samples, -1, dtype=np.int64)
-    index[known], classes = encode_classes(given[known])
-    if target == "binary" and len(classes) != 2:
-        raise ValueError(f"target='binary' needs two classes, got {len(classes)}")
-    return index, classes
+    names, index = np.unique(read_labels(given[known]), return_inverse=True)
+    if len(names) < 2:
+        raise ValueError(f"y must hold at least two classes, got {names.tolist()}")
+    classes = np.full(n_samples, -1, dtype=np.int64)
+    classes[known] = index
+    if target == "binary" and len(names) != 2:
+        raise ValueError(f"target='binary' needs two classes, got {len(names)}")
+    return classes, names.tolist()

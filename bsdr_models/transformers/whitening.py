@@ -5,14 +5,13 @@ from typing import ClassVar, Self, get_args
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import Tags
-from sklearn.utils.multiclass import type_of_target
-from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from bsdr_models.data import validation
-from bsdr_models.data.targets import read_groups
+from bsdr_models.data.targets import read_classes, read_groups
 from bsdr_models.data.training import Training
 from bsdr_models.learned_metric.metric import MetricName
-from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, TargetLike
+from bsdr_models.numerics.arrays import FloatArray, SamplesLike, TargetLike
 from bsdr_models.numerics.process_state import one_thread
 from bsdr_models.numerics.scaling import Scaler, pad
 from bsdr_models.options import StrOptions, check_parameters
@@ -98,16 +97,17 @@ class SupervisedWhitening(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         validation.require_targets(self, X, y)
         table = X
         X = validation.validate_samples(self, X, reset=True, least=2)
-        classes = _read_classes(y)
-        check_consistent_length(X, classes)
+        targets = read_classes(y, several=True)
+        check_consistent_length(X, targets.coded)
         group = read_groups(groups, table)
         self._scaler = validation.check_variation(self, Scaler.fit(X))
         X = self._scaler.transform(X)
         units = self._scaler.units
+        n_classes = len(targets.names)
         with one_thread():
             rng = np.random.default_rng(0)
             training = Training.of(
-                X, classes, int(classes.max()) + 1, units, metric=self.metric, rng=rng, groups=group
+                X, targets.coded, n_classes, units, metric=self.metric, rng=rng, groups=group
             )
             metric = training.metric()
         self.metric_weights_ = metric.shares
@@ -147,13 +147,3 @@ class SupervisedWhitening(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         tags = super().__sklearn_tags__()
         tags.target_tags.required = tags.target_tags.multi_output = True
         return tags
-
-
-def _read_classes(y: TargetLike) -> IntArray:
-    """Class of each sample, (N,), or 0 and 1 of each label, (N, K)."""
-    y = validation.read_labels(y)
-    if type_of_target(y) != "multilabel-indicator":
-        return validation.encode_labels(column_or_1d(y, warn=True))[1]
-    if (y == y[0]).all():
-        raise ValueError("every label of y is the same in every sample")
-    return np.asarray(y, dtype=np.int64)
