@@ -6,7 +6,7 @@ from scipy.special import log_softmax
 from scipy.stats import norm
 from sklearn.metrics import log_loss
 
-from bsdr_models.compare.comparison import mean_of_samples
+from bsdr_models.compare.comparison import PROB, ModelScores, mean_difference
 from bsdr_models.estimators.calibration import (
     HeldOutScore,
     TemperaturePrior,
@@ -41,20 +41,24 @@ def test_scores_of_certainty():
     np.testing.assert_allclose(log_losses(np.eye(2), [0, 0]), [0.0, 52 * np.log(2.0)])
 
 
+def interval(values, groups=None, factor=1.0):
+    scores = (ModelScores(loss=loss, line={}) for loss in (values, np.zeros(len(values))))
+    return mean_difference(*scores, groups=groups, seed=2, factor=factor)
+
+
 def test_interval_of_a_mean_is_that_of_the_normal():
     """One per cent for N, five standard errors (3 % each) for 1000 resamples."""
     values = np.random.default_rng(1).exponential(size=2000)
-    found = mean_of_samples(values, prob=0.8, rng=np.random.default_rng(2))
+    found = interval(values)
     assert found.value == pytest.approx(values.mean())
-    width = 2.0 * norm.ppf(0.9) * values.std() / np.sqrt(2000)
+    width = 2.0 * norm.ppf(0.5 + 0.5 * PROB) * values.std() / np.sqrt(2000)
     assert found.high - found.low == pytest.approx(width, rel=0.16)
 
 
 def test_copies_of_a_sample_in_one_group_leave_its_interval():
     values = np.random.default_rng(1).exponential(size=50)
-    options = {"prob": 0.8, "groups": np.tile(np.arange(50), 3)}
-    once = mean_of_samples(values, prob=0.8, rng=np.random.default_rng(2))
-    thrice = mean_of_samples(np.tile(values, 3), rng=np.random.default_rng(2), **options)
+    once = interval(values)
+    thrice = interval(np.tile(values, 3), np.tile(np.arange(50), 3))
     assert [thrice.low, thrice.high] == pytest.approx([once.low, once.high])
 
 
@@ -109,9 +113,7 @@ def test_error_over_groups_is_that_of_their_sums():
 
 def test_interval_is_so_many_times_as_far_from_the_mean():
     values = np.random.default_rng(1).exponential(size=50)
-    near, far = (
-        mean_of_samples(values, prob=0.8, rng=np.random.default_rng(2), factor=f) for f in (1, 3)
-    )
+    near, far = (interval(values, factor=factor) for factor in (1.0, 3.0))
     assert far.value == near.value
     assert far.high - far.value == pytest.approx(3.0 * (near.high - near.value))
     assert far.value - far.low == pytest.approx(3.0 * (near.value - near.low))

@@ -12,7 +12,7 @@ import textwrap
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial, reduce
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -497,20 +497,28 @@ def mean_difference(
     factor: float,
     least: float = 0.0,
 ) -> Estimate:
-    """Mean difference of the log losses of two models, its interval widened by a factor.
+    """Mean difference of the log losses of two models, with bootstrap quantiles.
 
-    The ends are then at least so far from it, and both distances are added in quadrature.
+    Samples are independent or, if their ``groups`` (N,) are given, those of different groups are.
+    The ends are so many times as far from the mean as the quantiles, and at least so far, where
+    both distances are added in quadrature.
     """
     difference = a.loss - b.loss
     both = ~np.isnan(difference)
-    own = None if groups is None else groups[both]
+    values = difference[both]
+    own = np.arange(len(values)) if groups is None else groups[both]
+    index = np.unique(own, return_inverse=True)[1]
+    sums = np.stack([np.bincount(index, each) for each in (values, np.ones(len(values)))], axis=1)
     rng = np.random.default_rng(seed)  # the same weights for every pair
-    found = mean_of_samples(difference[both], prob=PROB, groups=own, rng=rng, factor=factor)
-    if a is b:
-        return found
-    low = found.value - float(np.hypot(found.value - found.low, least))
-    high = found.value + float(np.hypot(found.high - found.value, least))
-    return replace(found, low=low, high=high)
+    resampled = [rng.standard_exponential(len(sums)) @ sums for _ in range(N_RESAMPLES)]
+    total, count = np.transpose(resampled)
+    mean = float(values.mean())
+    ends = np.quantile(total / count, [0.5 - 0.5 * PROB, 0.5 + 0.5 * PROB])
+    low, high = (factor * (ends - mean)).tolist()
+    if a is not b:
+        low = -float(np.hypot(low, least))
+        high = float(np.hypot(high, least))
+    return Estimate(value=mean, low=mean + low, high=mean + high)
 
 
 def note_of(fits: Sequence[HeldOut], happened: str) -> str:
@@ -560,25 +568,3 @@ def _sentence(chosen: str, best: str, log_loss: float, gain: Estimate) -> str:
         f"{'the lowest' if chosen == best else lowest}; it is {gain} nats below that of the class "
         "frequencies."
     )
-
-
-def mean_of_samples(
-    values: FloatArray,
-    *,
-    prob: float,
-    rng: np.random.Generator,
-    groups: np.ndarray | None = None,
-    factor: float = 1.0,
-) -> Estimate:
-    """Mean of the values of samples, (N,), with bootstrap quantiles, so many times as far from it.
-
-    Samples are independent or, if their ``groups`` (N,) are given, those of different groups are.
-    """
-    index = np.arange(len(values)) if groups is None else np.unique(groups, return_inverse=True)[1]
-    sums = np.stack([np.bincount(index, each) for each in (values, np.ones(len(values)))], axis=1)
-    resampled = [rng.standard_exponential(len(sums)) @ sums for _ in range(N_RESAMPLES)]
-    total, count = np.transpose(resampled)
-    mean = float(values.mean())
-    ends = np.quantile(total / count, [0.5 - 0.5 * prob, 0.5 + 0.5 * prob])
-    low, high = (mean + factor * (ends - mean)).tolist()
-    return Estimate(value=mean, low=low, high=high)
