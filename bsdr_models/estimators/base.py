@@ -7,7 +7,6 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields, is_dataclass, replace
-from types import FunctionType
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -71,24 +70,6 @@ class Arguments(BaseEstimator):
         "n_jobs": N_JOBS,
         "progressbar": ["boolean"],
     }
-
-    def __init_subclass__(cls, **options: object) -> None:
-        """Copy an inherited constructor and fit, so that Python's errors name this class."""
-        super().__init_subclass__(**options)
-        for name in ("__init__", "fit"):
-            method: object = getattr(cls, name, None)
-            if name in vars(cls) or not isinstance(method, FunctionType):
-                continue
-            if name == "__init__" and is_dataclass(cls):  # which has its own
-                continue
-            own = FunctionType(
-                method.__code__, method.__globals__, name, method.__defaults__, method.__closure__
-            )
-            own.__kwdefaults__ = method.__kwdefaults__
-            own.__annotations__ = method.__annotations__
-            own.__doc__ = method.__doc__
-            own.__qualname__ = f"{cls.__name__}.{name}"
-            setattr(cls, name, own)
 
     def _option(self, name: str) -> Any:
         """Option object or hyper-parameters, with their defaults for None."""
