@@ -23,11 +23,12 @@ References
 """
 
 import numpy as np
-from scipy.sparse import issparse
+from scipy.sparse import csr_array, issparse
 
 from bsdr_models.numerics.arrays import FloatArray, IntArray, Rows
 from bsdr_models.numerics.folds import evenly_spaced, find_copies, find_strata
 from bsdr_models.numerics.process_state import one_thread, warn
+from bsdr_models.numerics.scaling import CONSTANT_TOL
 
 # Numbers of neighbours that are left out, of a subject with up to so many more measures.
 LEFT_OUT = (1, 4, 9, 14)
@@ -201,17 +202,41 @@ def effective_share(X: FloatArray, classes: IntArray, groups: IntArray | None) -
 
 def intraclass(values: FloatArray, groups: IntArray) -> float:
     """Intraclass correlation of all columns of values (N, C) together, at least 0."""
-    _, index, size = np.unique(groups, return_inverse=True, return_counts=True)
-    n_samples = len(index)
-    n_groups = len(size)
-    if n_groups in {1, n_samples}:
+    index = np.unique(groups, return_inverse=True)[1]
+    if index.max() + 1 in {1, len(index)}:
         return 0.0
-    centred = values - values.mean(axis=0)
-    sums = np.zeros((n_groups, values.shape[1]))
-    np.add.at(sums, index, centred)
-    between = np.sum(sums**2 / size[:, None])
-    within = (np.sum(centred**2) - between) / (n_samples - n_groups)
-    between /= n_groups - 1
-    typical = (n_samples - np.sum(size**2) / n_samples) / (n_groups - 1)
-    variance = max(between - within, 0.0) / typical
-    return float(variance / (variance + within)) if variance > 0.0 else 0.0
+    between, within, size = mean_squares(values, index)
+    variance = max(between.sum() - within.sum(), 0.0) / size[0]
+    return float(variance / (variance + within.sum())) if variance > 0.0 else 0.0
+
+
+def group_means(X: FloatArray, index: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Numbers of samples of each group and feature, (G, D), and means, 0 if there is none."""
+    samples = np.arange(len(X))
+    members = csr_array((np.ones(len(X)), (index, samples)), shape=(index.max() + 1, len(X)))
+    known = ~np.isnan(X)
+    n = members @ known.astype(np.float64)
+    return n, members @ np.where(known, X, 0.0) / np.maximum(n, 1.0)
+
+
+def mean_squares(
+    X: FloatArray, index: IntArray, n_classes: int = 1
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Mean squares between groups and within, (D,), and the size of a group, (D,).
+
+    X are residuals of so many classes.
+    """
+    n, means = group_means(X, index)
+    total = np.maximum(n.sum(axis=0), 1.0)
+    center = (n * means).sum(axis=0) / total
+    df = np.maximum((n > 0).sum(axis=0) - 1.0, 1.0)
+    df_within = np.maximum(total - df - n_classes, 1.0)
+    between = (n * (means - center) ** 2).sum(axis=0) / df
+    within = np.nansum((X - means[index]) ** 2, axis=0) / df_within
+    rounding = (CONSTANT_TOL * np.abs(center)) ** 2
+    size = (total - (n**2).sum(axis=0) / total) / df
+    return (
+        np.where(between > rounding, between, 0.0),
+        np.where(within > rounding, within, 0.0),
+        size,
+    )

@@ -37,7 +37,6 @@ from typing import ClassVar, Self
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.sparse import csr_array
 from scipy.special import digamma, expit, polygamma
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils import Tags
@@ -45,10 +44,11 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from bsdr_models.data import validation
+from bsdr_models.data.replicates import group_means, mean_squares
 from bsdr_models.data.targets import name_groups
 from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, TargetLike
 from bsdr_models.numerics.process_state import warn
-from bsdr_models.numerics.scaling import CONSTANT_TOL, Scaler
+from bsdr_models.numerics.scaling import Scaler
 
 # Most groups that a message names.
 MAX_LISTED = 5
@@ -176,12 +176,12 @@ class GroupCentering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         _check_design(names, index, classes)
         self._peak = Scaler.peak_of(np.fmax.reduce(np.abs(X), axis=0))  # no square overflows
         X = X / self._peak
-        self._center = _means(X, np.zeros_like(index))[1][0]
+        self._center = group_means(X, np.zeros_like(index))[1][0]
         self.mean_ = self._center * self._peak
         self.label_correlation_ = _label_correlation(targets, index)
         self.variance_ratio_ = _variance_ratio(X, index, classes)
-        self._n, self._means = _means(X, index)
-        self._within = _mean_squares(X, index)[1]
+        self._n, self._means = group_means(X, index)
+        self._within = mean_squares(X, index)[1]
         self.groups_ = names
         self.offsets_ = self._offsets(self._n, self._means) * self._peak
         return self
@@ -214,7 +214,7 @@ class GroupCentering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         names, index, X = self._read(X, groups, reset=False)
         X = X / self._peak
-        n, means = _means(X, index)
+        n, means = group_means(X, index)
         offsets = self._offsets(n, means)
         place = {name: i for i, name in enumerate(self.groups_)}
         known = np.array([name in place for name in names])
@@ -339,44 +339,12 @@ def _listed(names: Sequence[object], which: np.ndarray) -> str:
     return f"{len(found)} of {len(names)} groups ({', '.join(found[:MAX_LISTED])}{more})"
 
 
-def _means(X: FloatArray, index: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Numbers of samples of each group and feature, (G, D), and means, 0 if there is none."""
-    samples = np.arange(len(X))
-    members = csr_array((np.ones(len(X)), (index, samples)), shape=(index.max() + 1, len(X)))
-    known = ~np.isnan(X)
-    n = members @ known.astype(np.float64)
-    return n, members @ np.where(known, X, 0.0) / np.maximum(n, 1.0)
-
-
-def _mean_squares(
-    X: FloatArray, index: IntArray, n_classes: int = 1
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Mean squares between groups and within, (D,), and the size of a group, (D,).
-
-    X are residuals of so many classes.
-    """
-    n, means = _means(X, index)
-    total = np.maximum(n.sum(axis=0), 1.0)
-    center = (n * means).sum(axis=0) / total
-    df = np.maximum((n > 0).sum(axis=0) - 1.0, 1.0)
-    df_within = np.maximum(total - df - n_classes, 1.0)
-    between = (n * (means - center) ** 2).sum(axis=0) / df
-    within = np.nansum((X - means[index]) ** 2, axis=0) / df_within
-    rounding = (CONSTANT_TOL * np.abs(center)) ** 2
-    size = (total - (n**2).sum(axis=0) / total) / df
-    return (
-        np.where(between > rounding, between, 0.0),
-        np.where(within > rounding, within, 0.0),
-        size,
-    )
-
-
 def _variance_ratio(X: FloatArray, index: IntArray, classes: IntArray) -> FloatArray:
     """Variance of the offsets of groups over that within groups and classes, (D,)."""
     if index.max() == 0:
         return np.full(X.shape[1], LARGEST_RATIO)  # which leaves the means of groups in full
-    residuals = X - _means(X, classes)[1][classes]
-    between, within, size = _mean_squares(residuals, index, int(classes.max()) + 1)
+    residuals = X - group_means(X, classes)[1][classes]
+    between, within, size = mean_squares(residuals, index, int(classes.max()) + 1)
     ratio = np.where(between > 0.0, LARGEST_RATIO, 0.0)
     varying = (between > 0.0) & (within > 0.0)
     if varying.any():
@@ -412,7 +380,7 @@ def _label_correlation(targets: FloatArray, index: IntArray) -> float:
     """
     if index.max() == 0 or not np.ptp(targets, axis=0).any():
         return 0.0
-    between, within, size = _mean_squares(targets, index)
+    between, within, size = mean_squares(targets, index)
     if not within.any():
         return 1.0
     df = index.max() * max(targets.shape[1] - 1, 1)
