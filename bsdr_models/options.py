@@ -4,87 +4,36 @@ An estimator takes an option object or None, its defaults. ``set_params`` replac
 such as ``sampling__draws``, as do the grids of a search.
 """
 
-import math
-from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
-from typing import ClassVar, Literal, cast
+from typing import ClassVar
 
 import numpy as np
+from sklearn.utils import _param_validation as constraints
+
+# Raises a ValueError that names an argument which meets none of its constraints.
+check_parameters = constraints.validate_parameter_constraints
 
 
-@dataclass(frozen=True, slots=True)
-class Number:
+class Number(constraints.Interval):
     """Interval of integers or floats, to which True, False, NaN and fractions do not belong."""
 
-    kind: type[Integral] | type[Real]
-    low: float
-    high: float
-    closed: Literal["left", "right", "neither"]
-
-    def __contains__(self, value: object) -> bool:
-        kinds = (Integral,) if self.kind is Integral else (Integral, float, np.floating)
-        if not isinstance(value, kinds) or isinstance(value, bool | np.bool_):
-            return False
-        at_end = value == {"left": self.low, "right": self.high}.get(self.closed)
-        return at_end or bool(not value <= self.low and value < self.high)
-
-    def __str__(self) -> str:
-        left = "[" if self.closed == "left" else "("
-        right = "]" if self.closed == "right" else ")"
-        kind = "an int" if self.kind is Integral else "a float"
-        return f"{kind} in the range {left}{self.low:g}, {self.high:g}{right}"
+    def is_satisfied_by(self, value: object) -> bool:
+        """Whether a value is one of these numbers."""
+        kinds = (Integral, float, np.floating)
+        is_number = isinstance(value, kinds) and not isinstance(value, bool | np.bool_)
+        return is_number and bool(super().is_satisfied_by(value))
 
 
-@dataclass(frozen=True, slots=True)
-class StrOptions:
-    """Set of strings."""
-
-    options: Collection[str]
-
-    def __contains__(self, value: object) -> bool:
-        return isinstance(value, str) and value in self.options
+class StrOptions(constraints.StrOptions):
+    """Set of strings, listed in order."""
 
     def __str__(self) -> str:
         return f"a str among {', '.join(map(repr, sorted(self.options)))}"
 
 
-def check_parameters(
-    constraints: Mapping[str, Sequence[object]], values: Mapping[str, object], owner: str
-) -> None:
-    """Raise a ValueError that names a parameter which meets none of its constraints.
-
-    A constraint is a `Number`, `StrOptions`, a type, None, ``"boolean"`` or ``callable``.
-    """
-    for name, allowed in constraints.items():
-        if name in values and not any(_satisfies(values[name], one) for one in allowed):
-            described = [_describe(one) for one in allowed]
-            wanted = " or ".join(filter(None, [", ".join(described[:-1]), described[-1]]))
-            raise ValueError(
-                f"The {name!r} parameter of {owner} must be {wanted}. Got {values[name]!r} instead."
-            )
-
-
-def _satisfies(value: object, constraint: object) -> bool:
-    if constraint is None:
-        return value is None
-    if constraint == "boolean":
-        return isinstance(value, bool | np.bool_)
-    if isinstance(constraint, type):
-        return isinstance(value, constraint)
-    return callable(value) if constraint is callable else value in cast(Number, constraint)
-
-
-def _describe(constraint: object) -> str:
-    if isinstance(constraint, type):
-        return f"an instance of '{constraint.__module__}.{constraint.__qualname__}'"
-    if constraint is callable:
-        return "a callable"
-    return "a bool" if constraint == "boolean" else str(constraint)
-
-
 # Constraints for arguments of estimators and for options.
-COUNT = Number(Integral, 1, math.inf, closed="left")
+COUNT = Number(Integral, 1, None, closed="left")
 # Squares and sums over samples of numbers within these bounds are exact enough.
 POSITIVE = Number(Real, 1e-30, 1e12, closed="neither")
 TOLERANCE = Number(Real, 0.0, 1e12, closed="left")
@@ -93,12 +42,12 @@ ITERATIONS: dict[str, list[object]] = {
     "max_iter": [COUNT],
     "tol": [TOLERANCE],
 }
-N_JOBS = [COUNT, Number(Integral, -math.inf, -1, closed="right"), None]
+N_JOBS = [COUNT, Number(Integral, None, -1, closed="right"), None]
 
 
 def check_number(name: str, value: object, allowed: Number = POSITIVE) -> None:
     """Raise a ValueError that names a number outside its interval."""
-    if value not in allowed:
+    if not allowed.is_satisfied_by(value):
         raise ValueError(f"{name} must be {allowed}, got {value!r}")
 
 

@@ -126,8 +126,8 @@ class DGPLVMPriors(Options):
     """
 
     _constraints: ClassVar[dict[str, list[Any]]] = {
-        "weight": [Number(Real, 0.0, math.inf, closed="right")],
-        "criterion": [StrOptions(get_args(CriterionName))],
+        "weight": [Number(Real, 0.0, None, closed="right")],
+        "criterion": [StrOptions(set(get_args(CriterionName)))],
     }
     _others: ClassVar[list[Any]] = [LogNormal]
 

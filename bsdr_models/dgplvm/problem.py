@@ -340,7 +340,7 @@ def choose_criterion(name: str, n_components: int, n_classes: int, n_labelled: i
             f"{n_labelled - 1} at most"
         )
     check_parameters(
-        {"criterion": [StrOptions(get_args(CriterionName))]}, {"criterion": name}, "D-GPLVM"
+        {"criterion": [StrOptions(set(get_args(CriterionName)))]}, {"criterion": name}, "D-GPLVM"
     )
     few = n_components <= n_classes - 1
     if name == "auto":

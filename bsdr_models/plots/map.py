@@ -213,7 +213,7 @@ def plot_map(
     >>> model = DGPLVMClassifier(random_state=0).fit(X[::2], y[::2])
     >>> ax = plots.plot_map(model.predict_idata(X[1::2], y[1::2]))
     """
-    allowed = ["boolean", Number(Integral, 0, np.inf, closed="left")]
+    allowed = ["boolean", Number(Integral, 0, None, closed="left")]
     check_parameters({"names": allowed}, locals(), "plot_map")
     shown = read_map(tree, group, space, groups, uncertainty, label)
     return draw_map(shown, names=names, uncertainty=uncertainty, ax=ax)

@@ -112,9 +112,11 @@ def test_laplace_without_a_mode(monkeypatch):
 @pytest.mark.parametrize("value", [1e-300, 1e-30, 1e4, 1e300])
 def test_extreme_priors_are_refused_by_name_with_their_range(value):
     for name in ("scale", "view_width", "bias_scale", "noise_width"):
-        with pytest.raises(ValueError, match=rf"'{name}' parameter .* must be .*\(1e-06, 1000\)"):
+        with pytest.raises(ValueError, match=rf"'{name}' parameter .* must be .*\(1e-06, 1000.0\)"):
             HierarchicalPriors(**{name: value})
-    with pytest.raises(ValueError, match=r"'latent_scale' parameter .* must be .*\(1e-06, 1000\)"):
+    with pytest.raises(
+        ValueError, match=r"'latent_scale' parameter .* must be .*\(1e-06, 1000.0\)"
+    ):
         Priors(latent_scale=value)
     with pytest.raises(ValueError, match="noise_location"):
         HierarchicalPriors(noise_location=1e6)

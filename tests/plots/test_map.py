@@ -467,7 +467,7 @@ def test_groups_are_in_the_order_of_numbers_and_of_ordered_categories(new, value
         ({"space": "plane"}, "space must be 'latent', 'predictions' or None"),
         ({"space": "predictions"}, "has no variable 'probability'"),
         ({"space": "predictions", "uncertainty": True}, "that of latent coordinates"),
-        ({"names": -1}, "'names' parameter of plot_map must be a bool or an int"),
+        ({"names": -1}, "'names' parameter of plot_map must be .* or an int"),
         ({"group": "predictions"}, "no group 'predictions'"),
     ],
 )

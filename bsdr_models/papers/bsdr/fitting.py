@@ -76,7 +76,7 @@ def fit(
     >>> tree["posterior/latent"].sizes["component"]
     2
     """
-    check_parameters({"target": [StrOptions(("classes", "regression"))]}, locals(), "fit")
+    check_parameters({"target": [StrOptions({"classes", "regression"})]}, locals(), "fit")
     return fit_tree(PaperBSDRClassifier, X, y, regression=target == "regression", **arguments)
 
 

@@ -75,7 +75,7 @@ def make_data(
     ``projection_prior`` is that of the priors. A columnwise one is invariant to rotations of the
     features, so after one decomposition of X every sweep is element-wise.
     """
-    choices = {"projection_prior": get_args(ProjectionPrior), "target": get_args(Target)}
+    choices = {"projection_prior": set(get_args(ProjectionPrior)), "target": set(get_args(Target))}
     check_parameters({k: [StrOptions(each)] for k, each in choices.items()}, locals(), "make_data")
     X = checks.read_samples(X)
     y, k = checks.read_targets(y, target, len(X))

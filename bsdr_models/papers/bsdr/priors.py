@@ -65,7 +65,7 @@ class Priors(Options):
     """
 
     _constraints: ClassVar[dict[str, list[object]]] = {
-        "projection_prior": [StrOptions(get_args(ProjectionPrior))],
+        "projection_prior": [StrOptions(set(get_args(ProjectionPrior)))],
         "latent_scale": [SCALE],
     }
     _others: ClassVar[list[object]] = [POSITIVE]

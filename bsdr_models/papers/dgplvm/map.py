@@ -71,7 +71,7 @@ NO_SCATTER = 1e-6
 CONSTRAINTS: Mapping[str, Sequence[object]] = {
     "n_components": [COUNT],
     "weight": [POSITIVE],
-    "criterion": [StrOptions(get_args(CriterionName))],
+    "criterion": [StrOptions(set(get_args(CriterionName)))],
     "width": [POSITIVE, None],
 }
 # Iterations of a step.
