@@ -13,7 +13,7 @@ from dataclasses import fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeGuard
-from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import skops.io
 import xarray as xr
@@ -33,7 +33,6 @@ __all__ = ["load", "save"]
 SCHEMA = 19
 # Members of the archive: versions of the packages, and the estimator.
 HEADER = "bsdr_models.json"
-SCHEMA_JSON = "schema.json"
 # What the names of all classes of this package begin with.
 PACKAGE = "bsdr_models."
 # Bytes of a member that is parsed as a whole, to objects of about forty times the size. Arrays are
@@ -205,7 +204,6 @@ def _unpack(contents: bytes) -> "Estimator":
         if HEADER not in archive.namelist():
             raise ValueError("it was not saved by bsdr_models")
         header = json.loads(archive.read(HEADER))
-        schema = archive.read(SCHEMA_JSON)
     named = {name: _fields(name) for name in header["classes"]}
     classes = {name: own for name, own in named.items() if own is not None}
     if header["schema"] != SCHEMA or classes != header["classes"]:
@@ -214,7 +212,6 @@ def _unpack(contents: bytes) -> "Estimator":
             f"{header['schema']}), whose estimators have other attributes or classes than those of "
             f"this version {package_version()} (format {SCHEMA})"
         )
-    _check_arrays(schema)
     estimator = skops.io.loads(contents, trusted=[*classes, *OTHERS])
     if not _is_ours(estimator):
         raise ValueError(f"it holds a {type(estimator).__qualname__}")
@@ -229,42 +226,14 @@ def _limit(contents: bytes) -> int:
     return max(MAX_UNPACKED, MAX_RATIO * len(contents))
 
 
-def _unpacked_size(contents: bytes, *, nested: bool = False) -> int:
-    """Bytes of all members of an archive by its directory, beyond which nothing is unpacked.
-
-    Sparse matrices are ``nested`` archives, whose bytes count as well.
-    """
+def _unpacked_size(contents: bytes) -> int:
+    """Bytes of all members of an archive by its directory, beyond which nothing is unpacked."""
     with ZipFile(io.BytesIO(contents)) as archive:
         members = archive.infolist()
-        if len({member.filename for member in members}) < len(members):
-            raise ValueError("two of its parts have one name")
-        n_bytes = sum(member.file_size for member in members)
-        for member in members:
-            name = member.filename
-            if name.endswith(".json") and member.file_size > MAX_JSON:
-                raise ValueError(f"{name} has {member.file_size} bytes")
-            if member.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
-                raise ValueError(f"{name} is compressed by another method than deflate")
-            if nested or n_bytes > _limit(contents):
-                continue
-            with archive.open(member) as file:
-                is_archive = file.read(2) == b"PK"
-            if is_archive:
-                n_bytes += _unpacked_size(archive.read(member), nested=True)
-    return n_bytes
-
-
-def _check_arrays(schema: bytes) -> None:
-    """ValueError if a schema of skops makes several arrays of one member."""
-    owner: dict[str, object] = {}
-
-    def check(node: dict[str, object]) -> None:
-        file = node.get("file")
-        number = node.get("__id__")  # the same in all copies of one object
-        if isinstance(file, str) and not (number and owner.setdefault(file, number) == number):
-            raise ValueError(f"{file} is part of two arrays")
-
-    json.loads(schema, object_hook=check)
+    for member in members:
+        if member.filename.endswith(".json") and member.file_size > MAX_JSON:
+            raise ValueError(f"{member.filename} has {member.file_size} bytes")
+    return sum(member.file_size for member in members)
 
 
 def _fields(name: str) -> list[str] | None:
