@@ -184,7 +184,7 @@ class Estimator(Fitted, Arguments):
     _most_samples: ClassVar[int] = sys.maxsize
 
     def fit(
-        self, X: SamplesLike, y: TargetLike, *, groups: TargetLike | None = None, **others: object
+        self, X: SamplesLike, y: TargetLike, *, groups: TargetLike | None = None, **others: Any
     ) -> Self:
         """Fit the model.
 
@@ -216,6 +216,11 @@ class Estimator(Fitted, Arguments):
             output or every feature is constant; if an argument is out of range, or ``groups`` has
             gaps or one value.
         """
+        self._refuse(others)
+        return self._fit(X, y, groups)
+
+    def _refuse(self, others: Mapping[str, object]) -> None:
+        """TypeError of an argument that fit does not take, in the name of this class."""
         if others:
             name = next(iter(others))
             takes = "BSDRClassifier, BSDRRegressor and BM2PCAClassifier take weights"
@@ -223,7 +228,6 @@ class Estimator(Fitted, Arguments):
                 f"{type(self).__name__}.fit() got an unexpected keyword argument {name!r}"
                 + (f": {takes}" if name == "sample_weight" else "")
             )
-        return self._fit(X, y, groups)
 
     def _fit(
         self,
@@ -413,13 +417,14 @@ class Estimator(Fitted, Arguments):
 class WeightedFit(Estimator):
     """The `fit` of models whose likelihood takes weights of the samples."""
 
-    def fit(  # type: ignore[override]  # others are Python's error
+    def fit(
         self,
         X: SamplesLike,
         y: TargetLike,
         *,
         sample_weight: ArrayLike | None = None,
         groups: TargetLike | None = None,
+        **others: Any,
     ) -> Self:
         """Fit the model.
 
@@ -443,6 +448,8 @@ class WeightedFit(Estimator):
             together wherever the fit holds samples out, so that what it says of new samples is
             true of new groups. Equal samples are held out together by themselves. Members of a
             stack whose ``fit`` takes no groups are refitted for each fold.
+        **others
+            Refused, as there are none.
 
         Returns
         -------
@@ -458,6 +465,7 @@ class WeightedFit(Estimator):
             output or every feature is constant; if an argument is out of range, ``groups`` has gaps
             or one value, or samples cannot be weighted.
         """
+        self._refuse(others)
         return self._fit(X, y, groups, sample_weight)
 
 
