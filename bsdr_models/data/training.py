@@ -79,7 +79,8 @@ class Training:
         store = _shared.get()
         key = None
         if store is not None:
-            key = joblib.hash((metric, X, classes, units, groups, sample_weight))
+            own = (metric, X, classes, units, groups, sample_weight)
+            key = joblib.hash(own, hash_name="sha1")
             if key in store.found:
                 return store.found[key]
             rng = np.random.default_rng(store.seed)
