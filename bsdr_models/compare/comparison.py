@@ -10,7 +10,6 @@ References
 
 import textwrap
 import time
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
@@ -50,7 +49,7 @@ from bsdr_models.estimators.classifier import ProbabilisticClassifier
 from bsdr_models.inference.tasks import run_tasks
 from bsdr_models.metrics import expected_calibration_error, log_losses
 from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, TargetLike
-from bsdr_models.numerics.process_state import one_thread, recorded_warnings
+from bsdr_models.numerics.process_state import one_thread, recorded_warnings, warn
 from bsdr_models.numerics.scaling import Scaler
 from bsdr_models.options import N_JOBS, RandomState, Sampling, as_generator, check_parameters
 
@@ -290,11 +289,7 @@ def compare_models(
         n_done = len(run.results) - bool(once)
         if n_done == 0:
             raise KeyboardInterrupt
-        warnings.warn(
-            f"interrupted: the scores are those of {n_done} of {len(folds)} folds",
-            UserWarning,
-            stacklevel=2,
-        )
+        warn(f"interrupted: the scores are those of {n_done} of {len(folds)} folds")
     fits = {
         name: [fit for found in run.results for fit in found.get(name, ())] for name in compared
     }
@@ -302,7 +297,7 @@ def compare_models(
     if not set(fits) - {BASE_RATE, *failed}:
         raise RuntimeError(f"every model failed; the last of them: {[*failed.values()][-1]}")
     for name, note in failed.items():
-        warnings.warn(f"{name} has no scores: {note}", UserWarning, stacklevel=2)
+        warn(f"{name} has no scores: {note}")
     whole = {name: own for name, own in fits.items() if name not in failed}
     held_out = [np.concatenate([fit.test for fit in own]) for own in whole.values()]
     common = reduce(np.intersect1d, held_out)

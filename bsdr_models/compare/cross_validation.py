@@ -6,7 +6,6 @@ overlap.
 """
 
 import json
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
@@ -36,7 +35,7 @@ from bsdr_models.estimators.base import Estimator, last_step
 from bsdr_models.inference.dims import FEATURE, LABEL, OBS
 from bsdr_models.inference.tasks import run_tasks
 from bsdr_models.numerics.arrays import FloatArray, IntArray, SamplesLike, TargetLike
-from bsdr_models.numerics.process_state import DataWarning, recorded_warnings
+from bsdr_models.numerics.process_state import DataWarning, recorded_warnings, warn
 from bsdr_models.options import N_JOBS, RandomState, as_generator, check_parameters
 from bsdr_models.summary import summarise
 
@@ -183,11 +182,8 @@ def cross_validated_map(
     outcome = run_tasks(predict, tasks, n_jobs=n_jobs, what="Folds", progressbar=progressbar)
     if outcome.interrupted:
         tree.attrs["interrupted"] = 1
-        warnings.warn(
-            f"interrupted: the samples are those of {len(outcome.results)} of {len(folds)} folds",
-            UserWarning,
-            stacklevel=2,
-        )
+        n_done = len(outcome.results)
+        warn(f"interrupted: the samples are those of {n_done} of {len(folds)} folds")
     held_out = xr.concat(outcome.results, dim=OBS, join="exact").sortby(OBS)
     if "fit" in tree.children and tree["fit"].sizes[OBS] == len(y):
         names = tree["fit"].dataset[OBS].to_numpy()

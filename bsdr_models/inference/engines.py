@@ -11,7 +11,6 @@ References
 """
 
 import logging
-import warnings
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,7 +24,7 @@ from pytensor.compile.mode import get_default_mode
 from bsdr_models.inference.result import Sampled
 from bsdr_models.inference.spec import ModelSpec
 from bsdr_models.numerics.arrays import FloatArray
-from bsdr_models.numerics.process_state import recorded_warnings
+from bsdr_models.numerics.process_state import recorded_warnings, warn
 
 # The bound of an ADVI step is one draw; restarts are compared by its mean over the last tenth.
 TAIL_SHARE = 0.1
@@ -100,11 +99,9 @@ def sample_nuts(
     posterior, stats = _complete(recorded, sampled.sample_stats)
     n_chains, n_draws = next(iter(posterior.values())).shape[:2]
     if n_divergent := int(stats["diverging"].sum()):
-        warnings.warn(
+        warn(
             f"{n_divergent} of {n_chains * n_draws} transitions diverged; raise target_accept, or "
-            "use a prior with lighter tails",
-            UserWarning,
-            stacklevel=2,
+            "use a prior with lighter tails"
         )
     interrupted = (n_chains, n_draws) != (chains, draws)
     return replace(sampled, draws=posterior, sample_stats=stats, interrupted=interrupted)
