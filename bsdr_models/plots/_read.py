@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 
+from bsdr_models.data.validation import find_classes
 from bsdr_models.estimators.calibration import lack_of_signal
 from bsdr_models.inference.datatree import read
 from bsdr_models.inference.dims import LABEL, OBS
@@ -54,14 +55,6 @@ def caveats(tree: xr.DataTree, what: str | None) -> str:
     return note if reason is None else f"{note} No signal: {reason}."
 
 
-def label_values(tree: xr.DataTree, group: str) -> np.ndarray:
-    """Names of the K labels or outputs, from the group or else from the posterior."""
-    for name in (group, "posterior"):
-        if name in tree.children and LABEL in tree[name].coords:
-            return np.asarray(read(tree, name)[LABEL].values)
-    raise ValueError(f"neither group {group!r} nor 'posterior' has the coordinate {LABEL!r}")
-
-
 def read_target(tree: xr.DataTree, group: str, label: Hashable | None = None) -> Target:
     """Training labels of group `fit`, true or else predicted ones of `predictions`, or None.
 
@@ -71,7 +64,7 @@ def read_target(tree: xr.DataTree, group: str, label: Hashable | None = None) ->
     y = dataset.get("y")
     probability = dataset.get("probability")
     if "y_index" in dataset:
-        return Classes(index=dataset["y_index"].values, names=_names(tree, group))
+        return Classes(index=dataset["y_index"].values, names=_names(dataset))
     if y is None and group == "fit" and "observed_data" in tree.children:
         y = read(tree, "observed_data").get("y")
     if y is None:
@@ -80,33 +73,32 @@ def read_target(tree: xr.DataTree, group: str, label: Hashable | None = None) ->
         p = probability.transpose(OBS, LABEL).values
         if np.allclose(p.sum(axis=1), 1.0):
             title = "predicted class"
-            return Classes(index=p.argmax(axis=1), names=_names(tree, group), title=title)
-        values, name = _column(tree, group, p, label)
+            return Classes(index=p.argmax(axis=1), names=_names(dataset), title=title)
+        values, name = _column(dataset, p, label)
         return Values(values=values, title=f"probability of {name}")
     if y.ndim == 2:
-        values, name = _column(tree, group, y.values, label)
+        values, name = _column(dataset, y.values, label)
         if values.dtype.kind in "bi":
             return Classes(index=values.astype(np.int64), names=("no", "yes"), title=name)
         return Values(values=values.astype(np.float64), title=name)
     # Float labels are classes if the group has class probabilities.
     if y.dtype.kind == "f" and probability is None:
         return Values(values=y.values, title="y")
-    position = {value: i for i, value in enumerate(label_values(tree, group).tolist())}
-    if unknown := {*y.values.tolist()} - position.keys():
+    index = find_classes(y.values, dataset[LABEL].values)
+    if unknown := {*y.values[index < 0].tolist()}:
         raise ValueError(f"y holds labels unknown to the model: {sorted(map(str, unknown))}")
-    index = np.array([position[value] for value in y.values.tolist()], dtype=np.int64)
-    return Classes(index=index, names=_names(tree, group))
+    return Classes(index=index, names=_names(dataset))
 
 
-def _names(tree: xr.DataTree, group: str) -> tuple[str, ...]:
-    return tuple(str(name) for name in label_values(tree, group))
+def _names(dataset: xr.Dataset) -> tuple[str, ...]:
+    return tuple(map(str, dataset[LABEL].values))
 
 
 def _column(
-    tree: xr.DataTree, group: str, values: np.ndarray, label: Hashable | None
+    dataset: xr.Dataset, values: np.ndarray, label: Hashable | None
 ) -> tuple[np.ndarray, str]:
     """Values (N,) of one of several outputs, (N, K), and its name."""
-    labels = label_values(tree, group).tolist()
+    labels = dataset[LABEL].values.tolist()
     if label is not None and label not in labels:
         raise ValueError(f"label must be one of {labels}, got {label!r}")
     position = 0 if label is None else labels.index(label)

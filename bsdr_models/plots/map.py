@@ -25,7 +25,7 @@ from bsdr_models.numerics.arrays import BoolArray, FloatArray, IntArray, TargetL
 from bsdr_models.options import Number, check_parameters
 from bsdr_models.plots import _layers
 from bsdr_models.plots._layers import OPACITY, STEPS, SURE, Samples
-from bsdr_models.plots._read import Classes, Values, caveats, label_values, read_target
+from bsdr_models.plots._read import Classes, Values, caveats, read_target
 from bsdr_models.plots._style import (
     GREY,
     INK,
@@ -130,7 +130,7 @@ def map_table(tree: xr.DataTree, group: Literal["fit", "predictions"] = "fit") -
     if "probability" in dataset:
         probability = dataset["probability"].transpose(OBS, LABEL).values
         best = probability.argmax(axis=1)
-        table["predicted"] = (OBS, label_values(tree, group)[best])
+        table["predicted"] = (OBS, dataset[LABEL].values[best])
         table["confidence"] = (OBS, probability.max(axis=1))
         table["entropy"] = (OBS, entr(probability).sum(axis=1))
     for name in OUTLIER_MEASURES:
