@@ -66,8 +66,7 @@ class BaseBM2PCA(Estimator):
 
     def _read(self, X: SamplesLike, *, reset: bool) -> Rows:
         """Samples as float64, NaN where missing; or CSR, whose entries not stored are zero."""
-        least = 1 + reset
-        X = validate_samples(self, X, reset=reset, sparse=self._sparse, missing=True, least=least)
+        X = validate_samples(self, X, reset=reset, sparse=self._sparse, missing=True)
         if not issparse(X):
             return X
         X = csr_array(X)

@@ -92,7 +92,7 @@ class FullRankEstimator(Estimator):
 
     def _read(self, X: SamplesLike, *, reset: bool) -> FloatArray:
         missing = not reset and self._views is not None
-        return validate_samples(self, X, reset=reset, least=1 + reset, missing=missing)
+        return validate_samples(self, X, reset=reset, missing=missing)
 
     def _scale(self, X: FloatArray) -> FloatArray:
         scaled = super()._scale(X)

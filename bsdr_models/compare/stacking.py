@@ -52,7 +52,7 @@ from bsdr_models.compare.cross_validation import (
 )
 from bsdr_models.data.targets import Targets
 from bsdr_models.data.training import Training, shared_training
-from bsdr_models.data.validation import find_classes, validate_samples
+from bsdr_models.data.validation import find_classes
 from bsdr_models.dgplvm import DGPLVMClassifier
 from bsdr_models.estimators.base import WeightedFit
 from bsdr_models.estimators.calibration import HeldOutScore
@@ -283,11 +283,6 @@ class StackedClassifier(WeightedFit, ProbabilisticClassifier, _BaseComposition):
         if any("\0" in name for name in names):
             raise ValueError("names of members have no NUL character, which files cannot hold")
         check_models(dict(estimators), "estimators")
-
-    def _read(self, X: SamplesLike, *, reset: bool) -> FloatArray:
-        """Samples as numbers, (N, D)."""
-        missing = get_tags(self).input_tags.allow_nan
-        return validate_samples(self, X, reset=reset, least=1 + reset, missing=missing)
 
     def _scale_new(self, X: SamplesLike) -> SamplesLike:
         check_is_fitted(self)

@@ -65,11 +65,11 @@ def validate_samples(
     reset: bool,
     sparse: bool = False,
     missing: bool = False,
-    least: int = 1,
 ) -> Rows:
     """Samples as a C-ordered float64 array (N, D), or CSR if ``sparse``; NaN passes if ``missing``.
 
-    The number and names of columns are stored in the estimator if ``reset``, else compared.
+    The number and names of columns are stored in the estimator if ``reset``, for a fit, which takes
+    two samples at least; else they are compared.
     """
     table = _read_table(estimator, X, reset=reset, sparse=sparse)
     with np.errstate(over="ignore"):  # overflow becomes infinity, which is refused
@@ -81,7 +81,7 @@ def validate_samples(
             order="C",
             accept_sparse="csr" if sparse else False,
             ensure_all_finite="allow-nan",
-            ensure_min_samples=least,
+            ensure_min_samples=1 + reset,
         )
     if missing or issparse(samples) or not (lost := np.isnan(samples)).any():
         return samples

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline
-from sklearn.utils import _safe_indexing
+from sklearn.utils import _safe_indexing, get_tags
 from sklearn.utils.validation import check_consistent_length
 
 from bsdr_models.data.replicates import warn_of_replicates
@@ -308,7 +308,8 @@ class Estimator(Fitted, Arguments):
 
     def _read(self, X: SamplesLike, *, reset: bool) -> Rows:
         """Samples as float64, (N, D), as far as the model takes them."""
-        return validate_samples(self, X, reset=reset, least=1 + reset)
+        missing = get_tags(self).input_tags.allow_nan
+        return validate_samples(self, X, reset=reset, missing=missing)
 
     @abstractmethod
     def _read_targets(self, y: TargetLike, weights: FloatArray | None = None) -> Targets:

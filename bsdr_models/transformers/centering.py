@@ -261,7 +261,7 @@ class GroupCentering(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """Names of the groups, the group of each sample (N,), and samples (N, D)."""
         if groups is None:
             raise ValueError(NO_GROUPS)
-        table = validation.validate_samples(self, X, reset=reset, missing=True, least=1 + reset)
+        table = validation.validate_samples(self, X, reset=reset, missing=True)
         names, index = name_groups(groups, X)
         return names, index, table
 

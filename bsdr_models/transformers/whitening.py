@@ -96,7 +96,7 @@ class SupervisedWhitening(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         check_parameters({"metric": [names]}, self.get_params(), "SupervisedWhitening")
         validation.require_targets(self, X, y)
         table = X
-        X = validation.validate_samples(self, X, reset=True, least=2)
+        X = validation.validate_samples(self, X, reset=True)
         targets = read_classes(y, several=True)
         check_consistent_length(X, targets.coded)
         group = read_groups(groups, table)
