@@ -9,7 +9,7 @@ from bsdr_models.inference.dims import COMPONENT, FEATURE, OBS
 from bsdr_models.numerics.arrays import FloatArray
 from bsdr_models.numerics.latent import ALIVE
 from bsdr_models.plots._layers import Names, draw_points
-from bsdr_models.plots._read import Target, caveats, read_target
+from bsdr_models.plots._read import caveats, read_target
 from bsdr_models.plots._style import INK, set_title, styled
 
 REACH = 0.8  # length of the longest arrow, as a fraction of the radius of the samples
@@ -63,7 +63,16 @@ def plot_biplot(
     factor = _factor(mean, loadings[top])
     tips = centre + factor * loadings[top]
     width = np.ptp(np.concatenate([mean, tips]), axis=0)
-    ax = _draw_arrows(ax, mean, read_target(tree, "fit"), centre, tips)
+    slope = width[1] / width[0] if width[0] > 0.0 else np.inf
+    height = 1.2 + float(np.clip(4.8 * slope, 2.6, 4.4))
+    target = read_target(tree, "fit")
+    ax = draw_points(ax, mean, target, width=7.2, height=height, alpha=0.55)  # behind the arrows
+    style = {"arrowstyle": "-|>", "color": INK, "linewidth": 1.1, "shrinkB": 0.0}
+    for tip in tips:
+        ax.annotate("", xy=tip, xytext=(centre[0], centre[1]), arrowprops=style, zorder=4)
+    ax.update_datalim(tips)  # which annotations leave
+    ax.margins(0.09)
+    ax.set_aspect("equal", adjustable="datalim")
     which = f"the first {len(top)} of {len(loadings)}" if len(top) < len(loadings) else "all"
     note = (
         f"Points: posterior means. Arrows ({which}, as by plot_features): loadings times "
@@ -76,23 +85,6 @@ def plot_biplot(
     set_title(ax, "Samples and features", note)
     along = np.linspace(centre, tips, 40).reshape(-1, 2)
     Names(ax, tips, named, avoid=np.concatenate([mean, along]))
-    return ax
-
-
-def _draw_arrows(
-    ax: Axes | None, mean: FloatArray, target: Target, centre: FloatArray, tips: FloatArray
-) -> Axes:
-    """Samples (N, 2), and arrows from the centre to the tips (D, 2)."""
-    width = np.ptp(np.concatenate([mean, tips]), axis=0)
-    slope = width[1] / width[0] if width[0] > 0.0 else np.inf
-    height = 1.2 + float(np.clip(4.8 * slope, 2.6, 4.4))
-    ax = draw_points(ax, mean, target, width=7.2, height=height, alpha=0.55)  # behind the arrows
-    style = {"arrowstyle": "-|>", "color": INK, "linewidth": 1.1, "shrinkB": 0.0}
-    for tip in tips:
-        ax.annotate("", xy=tip, xytext=(centre[0], centre[1]), arrowprops=style, zorder=4)
-    ax.update_datalim(tips)  # which annotations leave
-    ax.margins(0.09)
-    ax.set_aspect("equal", adjustable="datalim")
     return ax
 
 
