@@ -149,7 +149,7 @@ def compare_centering(
             fit = _hold_out(estimator, X, labels, fold, group, parts, centred=name == CENTRED)
             fits[name].append(fit)
     scored = {
-        name: ModelScores.of(own, index)
+        name: ModelScores.of(own, index, np.arange(len(index)))
         for name, own in fits.items()
         if not any(fit.failed for fit in own)
     }

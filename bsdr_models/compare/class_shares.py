@@ -52,17 +52,14 @@ def shift_class_shares(probability: ArrayLike, old: ArrayLike, new: ArrayLike) -
     array([[0.9, 0.1]])
     """
     p = check_probabilities(probability)
-    shares = [
-        np.asarray(check_array(each, ensure_2d=False), dtype=np.float64) for each in (old, new)
-    ]
-    for name, share in zip(("old", "new"), shares, strict=True):
+    before, after = (check_array(each, dtype=np.float64, ensure_2d=False) for each in (old, new))
+    for name, share in {"old": before, "new": after}.items():
         if share.shape != p.shape[1:]:
             raise ValueError(
                 f"{name} has the shape {share.shape}, not a share of {p.shape[1]} classes"
             )
         if share.min() < 0.0 or abs(share.sum() - 1.0) > TOLERANCE:
             raise ValueError(f"{name} must be shares of sum one, got {share.tolist()}")
-    before, after = shares
     if not before.all():
         raise ValueError(f"old has a class without samples: {before.tolist()}")
     shifted = p * (after / before)

@@ -451,19 +451,12 @@ class ModelScores:
     line: dict[str, float]
 
     @classmethod
-    def of(
-        cls, fits: Sequence[HeldOut], index: IntArray, samples: IntArray | None = None
-    ) -> "ModelScores":
-        """Scores of all held-out samples, or of some that are given.
-
-        Samples count once, held out several times by means.
-        """
+    def of(cls, fits: Sequence[HeldOut], index: IntArray, samples: IntArray) -> "ModelScores":
+        """Scores of these samples; they count once, held out several times by means."""
         tested = np.concatenate([fit.test for fit in fits])
-        p = np.concatenate([fit.probability for fit in fits])
-        if samples is not None:
-            counted = np.isin(tested, samples)
-            tested = tested[counted]
-            p = p[counted]
+        counted = np.isin(tested, samples)
+        tested = tested[counted]
+        p = np.concatenate([fit.probability for fit in fits])[counted]
         truth = index[tested]
         times = np.bincount(tested, minlength=len(index)).astype(np.float64)
         times[times == 0.0] = np.nan

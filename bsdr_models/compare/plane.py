@@ -157,7 +157,6 @@ class PredictionPlane(TransformerMixin, BaseEstimator):
         self.weights_ = scale * axes.T @ W
         self.intercept_ = scale * b
         self.n_features_in_ = k
-        self._n_features_out = rank
         return self
 
     def _read(self, p: FloatArray) -> FloatArray:

@@ -48,7 +48,6 @@ from bsdr_models.compare.cross_validation import (
     errors_name,
     fitted_clone,
     predict_fold,
-    refuse_frozen,
 )
 from bsdr_models.data.targets import Targets
 from bsdr_models.data.training import Training, shared_training
@@ -442,7 +441,6 @@ def _fit_member(
         own = getattr(model, "held_out_log_proba_", None)
         if own is not None and (groups is None or by_groups):
             return model, bounded(np.exp(own)), warned
-        refuse_frozen(model)
         classes = np.unique(model.classes_)
         log_p = np.full((len(y), len(classes)), np.nan)
         with recorded_warnings():  # the fit to all samples has warned

@@ -192,9 +192,8 @@ def class_names(
     """Medians of the samples (M, 2) of each class that has some, its name and style of the text."""
     if not isinstance(target, Classes):
         return np.empty((0, 2)), [], []
-    size = float(
-        np.clip(13.0 - 1.6 * np.log(len(target.names)), 7.0, 11.0)
-    )  # smaller if there are many
+    # Smaller if there are many.
+    size = float(np.clip(13.0 - 1.6 * np.log(len(target.names)), 7.0, 11.0))
     some = np.unique(target.index[target.index >= 0]).tolist()
     middle = np.array([np.median(at[target.index == c], axis=0) for c in some]).reshape(-1, 2)
     shades = [DARKER * np.array(to_rgb(color(c))) for c in some]
