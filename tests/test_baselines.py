@@ -35,7 +35,7 @@ def classes(request):
 
 def test_pls_da_chooses_as_a_search_of_pipelines(classes):
     X, y, new = classes
-    found = pls_da([1, 3], n_folds=3)[-1].fit(X, y)
+    found = pls_da(Folds(3), [1, 3])[-1].fit(X, y)
     steps = [
         ("pls", PLSScores(scale=False)),
         ("scale", StandardScaler()),
@@ -50,7 +50,7 @@ def test_pls_da_chooses_as_a_search_of_pipelines(classes):
 
 def test_logistic_regression_in_the_span_of_the_samples(classes):
     X, y, new = classes
-    found = logistic_regression().fit(X, y)
+    found = logistic_regression(Folds()).fit(X, y)
     penalty = found[-1].best_params_["C"]
     assert penalty in PENALTIES
     plain = make_pipeline(StandardScaler(), LogisticRegression(C=penalty, max_iter=2000)).fit(X, y)
@@ -59,7 +59,7 @@ def test_logistic_regression_in_the_span_of_the_samples(classes):
 
 def test_shrinkage_lda_is_that_of_scikit_learn_at_a_temperature(classes):
     X, y, new = classes
-    found = shrinkage_lda().fit(X, y)
+    found = shrinkage_lda(Folds()).fit(X, y)
     calibration = found[-1].calibration_
     np.testing.assert_allclose(found.predict_proba(new).sum(axis=1), 1.0)
     np.testing.assert_array_equal(found.predict(new), found.predict_proba(new).argmax(axis=1))
@@ -78,7 +78,7 @@ def test_shrinkage_lda_is_not_overconfident_on_few_samples():
     X = rng.standard_normal((440, 60)) + 0.15 * (2 * y - 1)[:, None]
     lda = LinearDiscriminantAnalysis(solver="lsqr", covariance_estimator=LedoitWolf())
     plain = log_loss(y[40:], lda.fit(X[:40], y[:40]).predict_proba(X[40:]))
-    found = log_loss(y[40:], shrinkage_lda().fit(X[:40], y[:40]).predict_proba(X[40:]))
+    found = log_loss(y[40:], shrinkage_lda(Folds()).fit(X[:40], y[:40]).predict_proba(X[40:]))
     assert found < min(plain, np.log(2.0))
 
 
@@ -93,7 +93,7 @@ def test_settings_are_chosen_for_new_groups(make):
     y, groups = np.repeat(label, 5), np.repeat(np.arange(24), 5)
     new, y_new = rng.standard_normal((400, 50)), np.arange(400) % 2
     alone, by_group = (
-        log_loss(y_new, fitted_clone(make(), X, y, given).predict_proba(new))
+        log_loss(y_new, fitted_clone(make(Folds()), X, y, given).predict_proba(new))
         for given in (None, groups)
     )
     assert by_group < 1.2 < 1.5 < alone

@@ -25,7 +25,7 @@ from sklearn.preprocessing import StandardScaler
 from benchmarks.page import table
 from benchmarks.pictures import scatter
 from bsdr_models import BM2PCAClassifier, BSDRClassifier, DGPLVMClassifier
-from bsdr_models.compare.baselines import logistic_regression
+from bsdr_models.compare.baselines import Folds, logistic_regression
 from bsdr_models.numerics.arrays import FloatArray, IntArray
 from bsdr_models.plots._style import STYLE
 
@@ -71,7 +71,7 @@ METHODS: dict[str, Callable[[int], Any]] = {
 }
 
 # Beside them where there is a signal.
-PENALISED = {"logistic regression": lambda seed: logistic_regression(random_state=seed)}
+PENALISED = {"logistic regression": lambda seed: logistic_regression(Folds(random_state=seed))}
 
 
 def report(pictures: Path, size: Size | None = None) -> str:

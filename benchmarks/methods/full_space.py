@@ -30,7 +30,7 @@ from benchmarks.methods.base import (
 )
 from benchmarks.methods.readouts import neighbours
 from benchmarks.protocols import Training
-from bsdr_models.compare.baselines import logistic_regression, pls_da
+from bsdr_models.compare.baselines import N_INNER_FOLDS, Folds, logistic_regression, pls_da
 
 # Above this many features boosting gets principal components: it took minutes with 40 classes.
 MANY_FEATURES, N_PRINCIPAL = 100, 30
@@ -76,10 +76,8 @@ def boosting(training: Training, n_components: int, seed: int) -> Fitted:
 
 def _baseline(training: Training, n_components: int, seed: int, *, make: Any) -> Fitted:
     """A baseline of the package, which chooses its own settings."""
-    folds = inner_folds(training, seed)
-    chosen: dict[str, Any] = {"random_state": seed}
-    if folds:
-        chosen["n_folds"] = len(folds)
+    n_folds = len(inner_folds(training, seed)) or N_INNER_FOLDS
+    chosen: dict[str, Any] = {"folds": Folds(n_folds, seed)}
     if make is pls_da:
         chosen["components"] = [r for r in range(1, 16) if r < 0.8 * min(training.X.shape)]
     model = make(**chosen)

@@ -1,12 +1,13 @@
 """Classifiers made of scikit-learn with which :func:`bsdr_models.compare_models` compares."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import product
 from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
 from sklearn.covariance import LedoitWolf
 from sklearn.cross_decomposition import PLSRegression
 from sklearn.decomposition import PCA
@@ -45,17 +46,15 @@ class PLSScores(PLSRegression):
         super().fit(X, indicators)
         return self
 
-    def fit_transform(self, X: FloatArray, y: np.ndarray) -> FloatArray:
-        """Fit, then transform X."""
-        return self.fit(X, y).transform(X)
+    fit_transform = TransformerMixin.fit_transform  # without scores of the indicators
 
 
+@dataclass(frozen=True)
 class Folds:
     """Stratified folds, of whole groups where groups leave every class among training samples."""
 
-    def __init__(self, n_splits: int, random_state: int) -> None:
-        self.n_splits = n_splits
-        self.random_state = random_state
+    n_splits: int = N_INNER_FOLDS
+    random_state: int = 0
 
     def split(
         self, X: FloatArray, y: np.ndarray, groups: IntArray | None = None
@@ -82,10 +81,9 @@ class ShrinkageLDA(LinearDiscriminantAnalysis):
     (usps) its log loss on new ones was 2.4 without a temperature, .74 with one.
     """
 
-    def __init__(self, *, n_folds: int = N_INNER_FOLDS, random_state: int = 0) -> None:
+    def __init__(self, folds: Folds) -> None:
         super().__init__(solver="lsqr", covariance_estimator=LedoitWolf())
-        self.n_folds = n_folds
-        self.random_state = random_state
+        self.folds = folds
 
     def fit(self, X: ArrayLike, y: np.ndarray, groups: IntArray | None = None) -> Self:
         """Calibrate by samples that are held out, then fit to all samples."""
@@ -93,8 +91,7 @@ class ShrinkageLDA(LinearDiscriminantAnalysis):
         classes, index = np.unique(y, return_inverse=True)
         fold = np.full(len(index), -1)
         scores = np.empty((len(index), len(classes) if len(classes) > 2 else 1))
-        folds = Folds(self.n_folds, self.random_state).split(X, index, groups)
-        for number, (train, test) in enumerate(folds):
+        for number, (train, test) in enumerate(self.folds.split(X, index, groups)):
             super().fit(X[train], index[train])
             scores[test] = self.decision_function(X[test]).reshape(len(test), -1)
             fold[test] = number
@@ -115,14 +112,13 @@ class PLSDA(ClassifierMixin, BaseEstimator):
     There are fewer scores than training samples of a fold, and at most as many as features.
     """
 
-    def __init__(self, components: Sequence[int], *, n_folds: int, random_state: int) -> None:
+    def __init__(self, folds: Folds, components: Sequence[int]) -> None:
+        self.folds = folds
         self.components = components
-        self.n_folds = n_folds
-        self.random_state = random_state
 
     def fit(self, X: FloatArray, y: np.ndarray, groups: IntArray | None = None) -> Self:
         """Choose by inner folds, then fit to all samples."""
-        folds = Folds(self.n_folds, self.random_state).split(X, y, groups)
+        folds = self.folds.split(X, y, groups)
         most = min(X.shape[1], *(len(train) - 1 for train, _ in folds))
         sizes = [size for size in self.components if size <= most]
         settings = list(product(sizes, PENALTIES_OF_SCORES))
@@ -155,23 +151,20 @@ def _pls_scores(n_components: int) -> Pipeline:
     return make_pipeline(PLSScores(n_components, scale=False), StandardScaler())
 
 
-def shrinkage_lda(*, n_folds: int = N_INNER_FOLDS, random_state: int = 0) -> Pipeline:
+def shrinkage_lda(folds: Folds) -> Pipeline:
     """Linear discriminant analysis with a shrunken covariance, calibrated by cross-validation."""
-    return _pipeline(ShrinkageLDA(n_folds=n_folds, random_state=random_state))
+    return _pipeline(ShrinkageLDA(folds))
 
 
-def logistic_regression(*, n_folds: int = N_INNER_FOLDS, random_state: int = 0) -> Pipeline:
+def logistic_regression(folds: Folds) -> Pipeline:
     """Logistic regression, its penalty chosen by cross-validation."""
     model = LogisticRegression(max_iter=2000)
-    folds = Folds(n_folds, random_state)
     return _pipeline(GridSearchCV(model, {"C": PENALTIES}, scoring=_log_score, cv=folds))
 
 
-def pls_da(
-    components: Sequence[int] = COMPONENTS, *, n_folds: int = N_INNER_FOLDS, random_state: int = 0
-) -> Pipeline:
+def pls_da(folds: Folds, components: Sequence[int] = COMPONENTS) -> Pipeline:
     """PLS-DA: logistic regression on PLS scores, their number and the penalty cross-validated."""
-    return _pipeline(PLSDA(components, n_folds=n_folds, random_state=random_state))
+    return _pipeline(PLSDA(folds, components))
 
 
 def _log_score(model: ClassifierMixin, X: FloatArray, y: np.ndarray) -> float:

@@ -25,6 +25,7 @@ from bsdr_models.bm2pca.estimator import BM2PCAClassifier
 from bsdr_models.bsdr.estimator import BSDRClassifier
 from bsdr_models.compare.baselines import (
     N_INNER_FOLDS,
+    Folds,
     logistic_regression,
     pls_da,
     shrinkage_lda,
@@ -346,9 +347,9 @@ def _models(
     }
     return {
         BASE_RATE: DummyClassifier(strategy="prior"),
-        "shrinkage LDA": shrinkage_lda(n_folds=inner, random_state=lda),
-        "logistic regression": logistic_regression(n_folds=inner, random_state=logistic),
-        "PLS-DA": pls_da(n_folds=inner, random_state=pls),
+        "shrinkage LDA": shrinkage_lda(Folds(inner, lda)),
+        "logistic regression": logistic_regression(Folds(inner, logistic)),
+        "PLS-DA": pls_da(Folds(inner, pls)),
         **ours,
         STACK: StackedClassifier(list(ours.items()), random_state=stack),
     }
