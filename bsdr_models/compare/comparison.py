@@ -372,13 +372,6 @@ class HeldOut(NamedTuple):
         return not self.probability.size
 
 
-def _members(models: Mapping[str, BaseEstimator], name: str) -> list[str]:
-    """Members of a stack that are compared too; none of another model."""
-    if not isinstance(stack := models[name], StackedClassifier):
-        return []
-    return [member for member, model in stack.estimators or () if models.get(member) is model]
-
-
 def _fit_models(
     models: Mapping[str, BaseEstimator],
     X: SamplesLike,
@@ -396,9 +389,10 @@ def _fit_models(
     trained: dict[str, BaseEstimator] = {}
     for name in sorted(models, key=lambda name: isinstance(models[name], StackedClassifier)):
         estimator = models[name]
-        shared = [member for member in _members(models, name) if member in trained]
+        stacked = estimator.estimators or () if isinstance(estimator, StackedClassifier) else ()
+        shared = [n for n, each in stacked if n in trained and models[n] is each]
         if shared:
-            members = [(n, trained[n] if n in shared else each) for n, each in estimator.estimators]
+            members = [(n, trained[n] if n in shared else each) for n, each in stacked]
             estimator = clone(estimator).set_params(estimators=members)
         with recorded_warnings() as caught, one_thread():
             try:

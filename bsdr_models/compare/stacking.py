@@ -218,9 +218,9 @@ class StackedClassifier(WeightedFit, ProbabilisticClassifier, _BaseComposition):
         members = self.estimators or [
             (name, kind(random_state=int(rng.integers(2**31)))) for name, kind in kinds.items()
         ]
-        X = _as_members_take(self._given, context.X)
-        if context.kept is not None and X is not context.X:
-            X = _safe_indexing(X, context.kept)
+        X: SamplesLike = context.X
+        if hasattr(self._given, "columns"):  # whose names members may take
+            X = self._given if context.kept is None else _safe_indexing(self._given, context.kept)
         seed = int(rng.integers(2**31))
         with shared_training(seed):
             training = _divide(context.X, targets, context.groups)
@@ -285,7 +285,8 @@ class StackedClassifier(WeightedFit, ProbabilisticClassifier, _BaseComposition):
 
     def _scale_new(self, X: SamplesLike) -> SamplesLike:
         check_is_fitted(self)
-        return _as_members_take(X, self._read(X, reset=False))
+        numbers = self._read(X, reset=False)
+        return X if hasattr(X, "columns") else numbers
 
     def _log_proba(self, X: SamplesLike) -> FloatArray:
         """Log probabilities (M, K) of samples as the members take them."""
@@ -402,11 +403,6 @@ class StackedClassifier(WeightedFit, ProbabilisticClassifier, _BaseComposition):
             takes = bool(first) and all(get_tags(each).input_tags.allow_nan for each in first)
             tags.input_tags.allow_nan = takes
         return tags
-
-
-def _as_members_take(X: SamplesLike, table: FloatArray) -> SamplesLike:
-    """Samples for the members: as given, if with names of columns, or else as numbers (N, D)."""
-    return X if hasattr(X, "columns") else table
 
 
 def _divide(X: FloatArray, targets: Targets, groups: IntArray | None) -> Training:
