@@ -201,9 +201,19 @@ class StackedClassifier(WeightedFit, ProbabilisticClassifier, _BaseComposition):
         return super()._fit(X, y, groups, sample_weight, **given, _given=X)
 
     def _check_params(self) -> None:
+        """Raise an error that names an argument, or a member, which is not usable."""
         super()._check_params()
-        if self.estimators is not None:
-            self._check_members(self.estimators)
+        if self.estimators is None:
+            return
+        try:
+            names, _ = zip(*self.estimators, strict=True)
+        except (TypeError, ValueError) as error:
+            message = "estimators must be a list of pairs of a name and a model"
+            raise TypeError(message) from error
+        self._validate_names(names)
+        if any("\0" in name for name in names):
+            raise ValueError("names of members have no NUL character, which files cannot hold")
+        check_models(dict(self.estimators), "estimators")
 
     def _scale(self, X: FloatArray) -> FloatArray:
         self._scaler = Scaler.identity(X.shape[1])
@@ -235,7 +245,10 @@ class StackedClassifier(WeightedFit, ProbabilisticClassifier, _BaseComposition):
             )
             fits = run_tasks(fit, members, n_jobs=self.n_jobs, what="members").complete()
         models, held_out, warned = zip(*fits, strict=True)
-        self.classes_, index = _encode(targets.y, models)
+        self.classes_, *others = [np.unique(model.classes_) for model in models]
+        if not all(np.array_equal(self.classes_, each) for each in others):
+            raise ValueError(f"members have different classes: {[self.classes_, *others]}")
+        index = find_classes(targets.y, self.classes_)  # -1 if unlabelled
         log_p = np.stack(held_out)
         weights = np.ones(len(index)) if context.weights is None else context.weights
         self._pooled, self._fold = _pool_held_out(log_p, index, training.divisions[0], weights)
@@ -270,18 +283,6 @@ class StackedClassifier(WeightedFit, ProbabilisticClassifier, _BaseComposition):
 
     def _config(self, **resolved: object) -> dict[str, object]:
         return {"estimators": {name: repr(model) for name, model in self.estimators or ()}}
-
-    def _check_members(self, estimators: Sequence[tuple[str, BaseEstimator]]) -> None:
-        """Raise an error that names a member which is not usable."""
-        try:
-            names, _ = zip(*estimators, strict=True)
-        except (TypeError, ValueError) as error:
-            message = "estimators must be a list of pairs of a name and a model"
-            raise TypeError(message) from error
-        self._validate_names(names)
-        if any("\0" in name for name in names):
-            raise ValueError("names of members have no NUL character, which files cannot hold")
-        check_models(dict(estimators), "estimators")
 
     def _scale_new(self, X: SamplesLike) -> SamplesLike:
         check_is_fitted(self)
@@ -459,14 +460,6 @@ def _messages(names: Sequence[str], warned: Sequence[Warned]) -> tuple[str, ...]
                 continue
             of.setdefault(str(each.message), []).append(name)
     return tuple(f"{', '.join(dict.fromkeys(own))}: {message}" for message, own in of.items())
-
-
-def _encode(y: np.ndarray, models: Sequence[BaseEstimator]) -> tuple[np.ndarray, IntArray]:
-    """Classes of the fitted members, sorted, and their index of each sample, -1 if unlabelled."""
-    classes, *others = [np.unique(model.classes_) for model in models]
-    if not all(np.array_equal(classes, each) for each in others):
-        raise ValueError(f"members have different classes: {[classes, *others]}")
-    return classes, find_classes(y, classes)
 
 
 def _pool_held_out(
