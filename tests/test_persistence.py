@@ -532,7 +532,7 @@ def test_one_wrong_byte_anywhere(saved, small):
         else:
             assert_same(back.predict_proba(X), model.predict_proba(X))
         whole[place] = kept
-    assert n_refused > 30
+    assert n_refused > 25  # about 36, by the share of such bytes
 
 
 @pytest.mark.parametrize(
