@@ -10,6 +10,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_wine
 from sklearn.decomposition import PCA, KernelPCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.ensemble import StackingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import (
@@ -108,12 +109,18 @@ def test_kernel_matrices_are_cut_in_rows_and_columns(classes):
     np.testing.assert_allclose(tree["predictions/probability"], expected, rtol=1e-6)
 
 
+def test_a_stack_of_scikit_learn_has_probabilities_once_it_is_fitted(classes):
+    model = StackingClassifier([("lda", LDA)])
+    assert not hasattr(model, "predict_proba")
+    assert cross_validated_map(model, *classes, cv=FOLDS)["predictions"].sizes["obs"] == 60
+
+
 @pytest.mark.parametrize(
     ("model", "cv", "error", "message"),
     [
         (LDA, [], ValueError, "cv gives no folds"),
-        (LinearSVC(), 3, TypeError, "LinearSVC, has no predict_proba"),
-        (PCA(2), 3, TypeError, "PCA, has no predict_proba"),
+        (LinearSVC(), 3, TypeError, "LinearSVC has no predict_proba"),
+        (PCA(2), 3, TypeError, "PCA has no predict_proba"),
         (LDA, RepeatedStratifiedKFold(n_splits=3, n_repeats=2), ValueError, "is held out 2 times"),
         (LDA, [(np.arange(30), np.arange(30, 60))], ValueError, "sample 0 is held out 0 times"),
     ],

@@ -5,6 +5,7 @@ import signal
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.datasets import load_digits, load_wine
 
 from bsdr_models import (
@@ -18,6 +19,7 @@ from bsdr_models.large.chunks import Chunks, InMemory
 from bsdr_models.large.dask_arrays import as_dask, fit_scaler_of_chunks, read_chunked
 from bsdr_models.numerics.scaling import Scaler
 
+dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
 pytest.importorskip("distributed")
 N, P = 50, 4
@@ -190,3 +192,13 @@ def test_models_fitted_in_memory_predict_by_chunks(name):
         np.testing.assert_allclose(found, getattr(model, method)(X), rtol=1e-8, atol=1e-10)
     with pytest.raises(ValueError, match="12 features"):
         model.predict(da.from_array(X[:, :12]))
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_predictions_of_two_fits_that_are_computed_together_are_their_own(name):
+    X, y = load_wine(return_X_y=True)
+    fits = [clone(OTHERS[name]).fit(X[::3], classes[::3]) for classes in (y, 2 - y)]
+    blocks = da.from_array(X, chunks=(50, 13))
+    together = dask.compute(*(model.predict_proba(blocks) for model in fits))
+    for model, found in zip(fits, together, strict=True):
+        np.testing.assert_allclose(found, model.predict_proba(X), rtol=1e-8, atol=1e-10)

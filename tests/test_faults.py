@@ -53,7 +53,7 @@ def assert_unfitted(model):
     assert "bsdr-summary" not in model._repr_html_()
 
 
-@pytest.mark.parametrize("call", [7, 12])
+@pytest.mark.parametrize("call", [3, 12])
 def test_the_ascent_of_a_classifier(monkeypatch, interrupt, call):
     interrupt(subspace, "objective", call)
     loss = HingeLoss(C=0.1, calibrate=False)

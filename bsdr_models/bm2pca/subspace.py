@@ -205,10 +205,10 @@ def fit_subspace(
     ended = found.converged or found.interrupted
     return Result(
         posterior=initial.unpack(found.x),
-        trace=np.insert(-found.trace, 0, first),
+        trace=np.insert(-found.trace[: found.n_iter], 0, first),
         converged=found.converged,
         interrupted=found.interrupted,
-        advice="" if ended else advise(len(found.trace), max_iter),
+        advice="" if ended else advise(found.n_iter, max_iter),
     )
 
 

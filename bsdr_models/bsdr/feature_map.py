@@ -124,6 +124,11 @@ class FeatureMap:
         Also residuals (N, B) of the features that they lack, those of the training samples, each
         left out; None for complete samples.
         """
+        if self.n_views == 1:  # without copies
+            every = np.arange(len(X))
+            for block in gen_batches(len(X), size):
+                yield every[block], self.maps[0].whiten(X[block]), None
+            return
         lacking = lacking_views(X, self.columns)
         for pattern in np.unique(lacking, axis=0) if lacking.any() else lacking[:1]:
             missing = pattern[self._place]

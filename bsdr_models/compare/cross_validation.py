@@ -141,6 +141,8 @@ def cross_validated_map(
     folds = read_folds(X, y, cv, as_generator(random_state), groups=own_groups, once=True)
     full = fitted_clone(estimator, X, y, own_groups)
     last = last_step(full)
+    if not hasattr(full, "predict_proba"):  # which a search or a stack has once it is fitted
+        raise TypeError(f"{type(last).__name__} has no predict_proba")
     known = np.asarray(getattr(last, "classes_", [])).tolist()
     if unknown := sorted(set(y.tolist()) - set(known), key=str):
         raise ValueError(
@@ -327,16 +329,16 @@ def check_models(models: Mapping[str, BaseEstimator], argument: str) -> None:
     """Raise a TypeError that names a member of an argument which is no probabilistic classifier."""
     for name, model in models.items():
         check_estimator(f"{argument}[{name!r}]", model)
+        if not hasattr(model, "predict_proba"):
+            raise TypeError(f"{argument}[{name!r}], {type(model).__name__}, has no predict_proba")
 
 
 def check_estimator(name: str, model: BaseEstimator) -> None:
-    """Raise a TypeError that names what is no probabilistic classifier; or see `refuse_frozen`."""
+    """Raise a TypeError that names what is no estimator, or see `refuse_frozen`."""
     if isinstance(model, type) or not (hasattr(model, "fit") and hasattr(model, "get_params")):
         raise TypeError(f"{name} is not an estimator: {model!r}")
     with errors_name(name):
         refuse_frozen(model)
-    if not hasattr(model, "predict_proba"):
-        raise TypeError(f"{name}, {type(model).__name__}, has no predict_proba")
 
 
 def centres_groups(model: BaseEstimator) -> bool:

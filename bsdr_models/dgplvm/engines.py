@@ -45,7 +45,7 @@ def make_result(
     if not posterior.classified:
         advice = NOT_CLASSIFIED
     elif not (search.converged or search.interrupted):
-        advice = advise(len(search.trace), int(problem.optimization.max_iter))
+        advice = advise(search.n_iter, int(problem.optimization.max_iter))
     of_search: dict[str, Any] = {
         "trace": -search.trace,
         "terms": mode.terms.values,

@@ -71,6 +71,10 @@ class Arguments(BaseEstimator):
         "progressbar": ["boolean"],
     }
 
+    def __dask_tokenize__(self) -> tuple[str, Mapping[str, Any]]:
+        """All attributes: of a dataclass Dask would take the fields, which fits may share."""
+        return type(self).__qualname__, vars(self)
+
     def _option(self, name: str) -> Any:
         """Option object or hyper-parameters, with their defaults for None."""
         value = getattr(self, name)
@@ -157,6 +161,8 @@ class Arguments(BaseEstimator):
         """Delete the results of an earlier fit."""
         kept = {*self.get_params(deep=False), "_metadata_request", "_sklearn_output_config"}
         kept |= {"_skl_callbacks", "_parent_callback_ctx"}  # set by a Pipeline during its fit
+        if is_dataclass(self):  # a subclass may have fewer arguments
+            kept |= {each.name for each in fields(self) if each.init}
         for name in vars(self).keys() - kept:
             delattr(self, name)
 

@@ -33,7 +33,8 @@ class MapResult:
     x: FloatArray  # (P,)
     value: float  # negative log density there, in nats
     values: tuple[float, ...]  # final ones of the restarts with a finite objective
-    trace: FloatArray  # values after each iteration of the best restart
+    trace: FloatArray  # values after each iteration of the best restart, or that of its start
+    n_iter: int  # iterations of the best restart
     converged: bool  # whether it ended at an optimum; otherwise x is the best point until then
     interrupted: bool
 
@@ -152,6 +153,7 @@ def _descend(
         value=best[1],
         values=(best[1],),
         trace=np.array(trace or [best[1]]),
+        n_iter=len(trace),
         converged=bool(converged),
         interrupted=interrupted,
     )

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 from sklearn import config_context
 from sklearn.base import clone, is_regressor
+from sklearn.datasets import load_iris
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -15,6 +16,7 @@ from bsdr_models import BM2PCAPriors, DGPLVMPriors, Sampling, StackedClassifier
 from bsdr_models.bsdr.priors import HierarchicalPriors
 from bsdr_models.inference.spec import find_spec
 from bsdr_models.papers.bsdr import Priors
+from tests.toys import RECOMMENDED
 
 pytestmark = pytest.mark.usefixtures("short_runs")
 
@@ -188,3 +190,19 @@ def test_selected_settings_are_fitted_again_without_a_search(zoo, search):
         elif values.dtype.kind == "f":
             near = 1e-10 + weight * (what == "proba")
             np.testing.assert_allclose(said[what], values, rtol=1e-8, atol=near, err_msg=what)
+
+
+@pytest.mark.filterwarnings("ignore:the chains have not mixed")
+@pytest.mark.parametrize("name", RECOMMENDED)
+def test_a_subclass_of_fewer_arguments_keeps_those_that_it_gives(name):
+    parent = type(RECOMMENDED[name])
+
+    class Mine(parent):
+        def __init__(self, n_components=1):
+            super().__init__(n_components, metric="identity", random_state=0)
+
+    X, y = load_iris(return_X_y=True)
+    found = Mine().fit(X[::3], y[::3])
+    expected = parent(1, metric="identity", random_state=0).fit(X[::3], y[::3])
+    assert found.metric == "identity"
+    np.testing.assert_array_equal(found.predict_proba(X), expected.predict_proba(X))

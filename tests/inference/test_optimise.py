@@ -74,6 +74,7 @@ def test_starts_agree_up_to_a_share_of_the_value():
             value=min(values),
             values=values,
             trace=np.zeros(1),
+            n_iter=1,
             converged=True,
             interrupted=False,
         )
