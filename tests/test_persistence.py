@@ -521,7 +521,7 @@ def test_one_wrong_byte_anywhere(saved, small):
     whole = bytearray(saved.read_bytes())
     draw = random.Random(0)
     n_refused = 0
-    for place in draw.sample(range(len(whole)), 40):
+    for place in draw.sample(range(len(whole)), 120):
         kept = whole[place]
         whole[place] ^= 1 << draw.randrange(8)
         saved.write_bytes(whole)
@@ -532,7 +532,7 @@ def test_one_wrong_byte_anywhere(saved, small):
         else:
             assert_same(back.predict_proba(X), model.predict_proba(X))
         whole[place] = kept
-    assert n_refused > 25  # about 36, by the share of such bytes
+    assert n_refused > 90
 
 
 @pytest.mark.parametrize(

@@ -200,12 +200,11 @@ def fit_subspace(
         value, gradient = objective(initial.unpack(point), A, Y, settings)
         return -value, -gradient.packed
 
-    first = objective(initial, A, Y, settings)[0]
-    found = run_map(negative, [initial.packed], max_iter=max_iter, tol=tol * (1.0 + abs(first)))
+    found = run_map(negative, [initial.packed], max_iter=max_iter, tol=tol, relative=True)
     ended = found.converged or found.interrupted
     return Result(
         posterior=initial.unpack(found.x),
-        trace=np.insert(-found.trace[: found.n_iter], 0, first),
+        trace=-found.trace,
         converged=found.converged,
         interrupted=found.interrupted,
         advice="" if ended else advise(found.n_iter, max_iter),

@@ -188,8 +188,9 @@ class FeatureMap:
         """Number of each view, samples that have it, and their features."""
         for v, absent in enumerate(lacking_views(X, self.columns).T):
             present = np.flatnonzero(~absent)
+            part = X[:, self.columns[v]]
             if present.size:
-                yield v, present, X[:, self.columns[v]][present]
+                yield v, present, part[present] if absent.any() else part
 
     def _whiten(self, X: FloatArray) -> FloatArray:
         """Whitened features (M, B), zero of missing views."""

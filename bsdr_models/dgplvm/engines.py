@@ -47,7 +47,7 @@ def make_result(
     elif not (search.converged or search.interrupted):
         advice = advise(search.n_iter, int(problem.optimization.max_iter))
     of_search: dict[str, Any] = {
-        "trace": -search.trace,
+        "trace": -search.trace[min(search.n_iter, 1) :],
         "terms": mode.terms.values,
         "restarts": tuple(-value for value in search.values),
         "settings": mode.settings,

@@ -33,10 +33,14 @@ class MapResult:
     x: FloatArray  # (P,)
     value: float  # negative log density there, in nats
     values: tuple[float, ...]  # final ones of the restarts with a finite objective
-    trace: FloatArray  # values after each iteration of the best restart, or that of its start
-    n_iter: int  # iterations of the best restart
+    trace: FloatArray  # values at the start and after each iteration of the best restart
     converged: bool  # whether it ended at an optimum; otherwise x is the best point until then
     interrupted: bool
+
+    @property
+    def n_iter(self) -> int:
+        """Iterations of the best restart."""
+        return len(self.trace) - 1
 
     @property
     def share_agreeing(self) -> float:
@@ -66,16 +70,18 @@ def run_map(
     bounds: tuple[FloatArray, FloatArray] | None = None,
     max_iter: int = 500,
     tol: float = 1e-6,
+    relative: bool = False,
     progressbar: bool = False,
 ) -> MapResult:
     """Minimise from every initial point (P,), and keep the lowest value.
 
     The objective may raise LinAlgError or return non-finite values far out, from which the search
-    steps back. A restart has converged when an iteration gains less than about ``tol`` nats,
-    relative to the initial value. FloatingPointError if no initial point has a finite objective.
+    steps back. A restart has converged when an iteration gains less than about ``tol`` nats, or
+    than that share of the value if ``relative``. FloatingPointError if no initial point has a
+    finite objective.
     """
     best, ends = run_restarts(
-        partial(_descend, objective, bounds, max_iter, tol),
+        partial(_descend, objective, bounds, max_iter, tol, relative),
         starts,
         value=lambda end: -end.value,
         title="MAP",
@@ -94,6 +100,7 @@ def _descend(
     bounds: tuple[FloatArray, FloatArray] | None,
     max_iter: int,
     tol: float,
+    relative: bool,
     bar: ProgressBar,
     start: FloatArray,
 ) -> MapResult:
@@ -128,6 +135,7 @@ def _descend(
     try:
         first, _ = guarded(x)
         origin = best
+        trace.append(best[1])
         result = minimize(
             guarded,
             x,
@@ -139,12 +147,12 @@ def _descend(
                 "maxiter": max_iter,
                 "maxfun": 20 * max_iter,
                 "maxcor": _MEMORY,
-                "ftol": tol / (1.0 + abs(first)),
+                "ftol": tol if relative else tol / (1.0 + abs(first)),
                 "gtol": 1e-7,
             },
         )
-        gain = trace[-2] - trace[-1] if len(trace) > 1 else np.inf
-        at_rounding = gain <= _ROUNDING * (1.0 + abs(best[1])) and len(trace) < max_iter
+        gain = trace[-2] - trace[-1] if len(trace) > 2 else np.inf
+        at_rounding = gain <= _ROUNDING * (1.0 + abs(best[1])) and len(trace) <= max_iter
         converged = np.isfinite(best[1]) and not refused and (result.success or at_rounding)
     except KeyboardInterrupt:
         interrupted = True
@@ -152,8 +160,7 @@ def _descend(
         x=best[0],
         value=best[1],
         values=(best[1],),
-        trace=np.array(trace or [best[1]]),
-        n_iter=len(trace),
+        trace=np.array(trace),
         converged=bool(converged),
         interrupted=interrupted,
     )
