@@ -11,7 +11,7 @@ from bsdr_models.dgplvm.back_constraint import MappingEmbedder, MappingPrior, ma
 from bsdr_models.dgplvm.gp_classifier import Covariance, fit_gp_classifier, link
 from bsdr_models.dgplvm.left_out import LeftOut
 from bsdr_models.dgplvm.map_search import Mode, collapse, fit_map
-from bsdr_models.dgplvm.posterior import DGPLVMPosterior, Draw, FitResult, mixture
+from bsdr_models.dgplvm.posterior import DGPLVMPosterior, Draw, FitResult, mixture, moderate
 from bsdr_models.dgplvm.priors import KERNEL, Inference
 from bsdr_models.dgplvm.problem import DGPLVMProblem, WellPosedObjective
 from bsdr_models.dgplvm.sampling import sample, stack_chains
@@ -141,8 +141,7 @@ def fit_classifiers(
         )
         kernel = functions.kernel
         classifiers.append(functions)
-        size = np.sqrt(0.5 * (1.0 + left_out.relative_variance))  # as of new samples
-        log_odds.append((odds / size[:, None])[:, None])
+        log_odds.append(moderate(odds, left_out.relative_variance)[:, None])  # as of new samples
     mean = np.mean([own.latent for own in judged], axis=0)
     variance = np.mean([own.variance for own in judged], axis=0)
     cov = embedder.scale * variance[:, None, None] * np.eye(latent.shape[1])

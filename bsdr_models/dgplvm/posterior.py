@@ -31,8 +31,7 @@ class Draw:
     def log_odds(self, X: FloatArray) -> list[FloatArray]:
         """Log odds of the problems of samples (M, D), smaller of uncertain ones, (M, P)."""
         latent, relative_variance = self.embedder.to_classify(X)
-        size = np.sqrt(0.5 * (1.0 + relative_variance))
-        return [each / size[:, None] for each in self.log_odds_at(latent)]
+        return [moderate(each, relative_variance) for each in self.log_odds_at(latent)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +88,11 @@ class FitResult(Result[DGPLVMPosterior]):
     left_out: LatentCoordinates
     variables: Mapping[str, float | FloatArray]
     settings: Mapping[str, float]
+
+
+def moderate(log_odds: FloatArray, relative_variance: FloatArray) -> FloatArray:
+    """Log odds (M, P), smaller of samples of uncertain latent coordinates, by variances (M,)."""
+    return log_odds / np.sqrt(0.5 * (1.0 + relative_variance))[:, None]
 
 
 def mixture(parts: Sequence[LatentCoordinates]) -> LatentCoordinates:
